@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from bpf.objects import HostPrograms
     from testbed.emulation.campus import LiveCampus
+    from tests.world import World
 
 # Several tests run at a time, so a library's own threads only wait for one another: small matrices take up to five times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -56,6 +57,16 @@ def host() -> Iterator[HostPrograms]:
     programs = loaded_or_skip()
     yield programs
     programs.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A small virtual campus whose promises were all kept in the end."""
+    from tests.world import a_world
+
+    made = a_world()
+    yield made
+    assert [breach for breach in made.promises() if made.checks] == []
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

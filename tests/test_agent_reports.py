@@ -14,8 +14,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from testbed import messages as m
-from tests.cores_world import a_running_job
-from tests.test_coordinator import a_world, job
+from tests.world import a_running_job, a_world, job
 
 
 class Campus:

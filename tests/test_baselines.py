@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controller.core.model import facts as f
@@ -15,10 +17,15 @@ from controller.core.placement.select import (
 from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
 from controller.core.policies.table import policy
 from testbed import messages as m
-from tests.cores_world import PROTOCOL, STEP_S, Small, job
 from tests.offered_hosts import Candidate, in_columns, over_hosts
+from tests.world import PROTOCOL, STEP_S, World, a_world, job
 
 TIME = PROTOCOL.day_s / DAY_S  # the small world's time scale
+
+
+def small(system: str, hosts: int = 6, on_demand: int = 0, **changed: Any) -> World:
+    return a_world(hosts, on_demand, policy=system, seed=1, **changed)
+
 
 # ---------------------------------------------------------------- selectors of the baselines
 
@@ -55,7 +62,7 @@ def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
 
 
 def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
-    world = Small("no-migration")
+    world = small("no-migration")
     first = world.running(until_s=40.0)
     world.reclaim(first, 4.0)
     world.run(60.0)
@@ -72,7 +79,7 @@ def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
 
 
 def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_for_it() -> None:
-    world = Small("no-migration", hosts=2)
+    world = small("no-migration", hosts=2)
     world.submit(job("b"))
     world.submit(job("c"))
     first = world.running(until_s=40.0)
@@ -89,7 +96,7 @@ def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_f
 
 
 def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -> None:
-    world = Small("slurm-pr")
+    world = small("slurm-pr")
     first = world.running(until_s=14.0)
     world.reclaim(first)
     world.run(14.5)
@@ -106,14 +113,14 @@ def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -
 
 
 def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
-    world = Small("slurm-pr")
+    world = small("slurm-pr")
     world.running(payload_bytes=40_000_000)
     assert {message.interval_s for message in world.messages(m.Protect)} == {600.0 * TIME}
 
 
 def test_slurm_s_images_lie_where_nobody_reclaims() -> None:
-    with_room, with_head = Small("slurm-pr", on_demand=1), Small("slurm-pr", head_stores=True)
-    without = Small("slurm-pr")
+    with_room, with_head = small("slurm-pr", on_demand=1), small("slurm-pr", head_stores=True)
+    without = small("slurm-pr")
     for world in (with_room, with_head, without):
         world.running()
     assert {message.standby.host for message in with_room.messages(m.Protect)} == {"od1"}
@@ -124,7 +131,7 @@ def test_slurm_s_images_lie_where_nobody_reclaims() -> None:
 
 @pytest.mark.parametrize("system", ["reclaimnet", "no-tc-bpf", "random-dst", "tv-fixed-interval"])
 def test_where_the_head_node_keeps_checkpoints_every_row_with_a_second_copy_has_it_there(system: str) -> None:
-    world = Small(system, head_stores=True)
+    world = small(system, head_stores=True)
     world.running(until_s=40.0, steps=2000)
     assert world.jobs["a"].vault == "coord"
     assert any("coord" in known.holders for known in world.jobs["a"].checkpoints.values())
@@ -133,7 +140,7 @@ def test_where_the_head_node_keeps_checkpoints_every_row_with_a_second_copy_has_
 # ---------------------------------------------------------------- bamboo
 
 
-def replica(world: Small, name: str = "a") -> str:
+def replica(world: World, name: str = "a") -> str:
     """The host of its replica; a GPU is held there."""
     standby = world.jobs[name].standby
     assert standby is not None
@@ -142,7 +149,7 @@ def replica(world: Small, name: str = "a") -> str:
 
 
 def test_a_replica_holds_a_gpu_in_another_building() -> None:
-    world = Small("bamboo")
+    world = small("bamboo")
     first = world.running()
     buildings = {each.name: each.building for each in world.env.campus.hosts}
     assert buildings[replica(world)] != buildings[first]
@@ -150,7 +157,7 @@ def test_a_replica_holds_a_gpu_in_another_building() -> None:
 
 
 def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -> None:
-    world = Small("bamboo")
+    world = small("bamboo")
     first, second = world.running(), ""
     second = replica(world)
     world.at(12.34, lambda: world.reclaim(first))
@@ -167,7 +174,7 @@ def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -
 
 
 def test_a_replica_takes_over_from_a_dead_agent_once_its_lease_has_lapsed() -> None:
-    world = Small("bamboo")
+    world = small("bamboo")
     first, second = world.running(), ""
     second = replica(world)
     world.kill(first)
@@ -179,7 +186,7 @@ def test_a_replica_takes_over_from_a_dead_agent_once_its_lease_has_lapsed() -> N
 def test_redundant_computation_makes_every_step_longer() -> None:
     ends = {}
     for system in ("reclaimnet", "bamboo"):
-        world = Small(system)
+        world = small(system)
         world.submit(job(steps=200))
         world.run(60.0)
         [(begun_s, _)] = [(at_s, fact) for at_s, fact in world.facts if isinstance(fact, f.JobRunning)]

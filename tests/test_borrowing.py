@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
@@ -14,7 +12,7 @@ from experiments.inputs.scenario.live import live_row
 from experiments.inputs.traces import paper_campus
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
-from tests.cores_world import PROTOCOL, CoresWorld, a_running_job
+from tests.world import World, a_running_job, a_world
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
@@ -23,19 +21,16 @@ SHARE = 0.7 * LINK
 LONG = JobSpec("long", steps=3000, step_s=0.1, payload_bytes=2_000_000, loss_budget_s=5.0)
 
 
-def grants(world: CoresWorld, traffic: TrafficClass) -> list[float]:
+def grants(world: World, traffic: TrafficClass) -> list[float]:
     return [g.rate_bytes_per_s for g in world.of(f.Granted) if g.traffic_class == traffic]
 
 
 @pytest.fixture
-def world() -> CoresWorld:
-    made = CoresWorld()
-    made.start()
-    made.run(0.5)
-    return made
+def world() -> World:
+    return a_world(6, 2, level_start=1.0)
 
 
-def test_a_stream_is_granted_the_idle_reserve_and_a_migration_is_not(world: CoresWorld) -> None:
+def test_a_stream_is_granted_the_idle_reserve_and_a_migration_is_not(world: World) -> None:
     host = a_running_job(world, msgspec.structs.replace(LONG, payload_bytes=30_000_000), 20.0)
     assert max(grants(world, TrafficClass.PRESYNC)) == pytest.approx(0.99 * LINK)
     world.reclaim(host, 12.0)
@@ -45,7 +40,7 @@ def test_a_stream_is_granted_the_idle_reserve_and_a_migration_is_not(world: Core
     assert world.promises() == []
 
 
-def test_two_streams_of_a_host_have_its_link_together_and_no_more(world: CoresWorld) -> None:
+def test_two_streams_of_a_host_have_its_link_together_and_no_more(world: World) -> None:
     for name, at_s in (("one", 20.0), ("other", 40.0)):
         a_running_job(world, msgspec.structs.replace(LONG, name=name), at_s)
     core = world.coordinator.cluster
@@ -59,7 +54,7 @@ def test_two_streams_of_a_host_have_its_link_together_and_no_more(world: CoresWo
 
 
 def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_share(
-    world: CoresWorld,
+    world: World,
 ) -> None:
     world.run(5.0)
     core, link = world.coordinator.cluster, DirectedLink("h1", "a1")
@@ -71,7 +66,7 @@ def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_s
 
 
 def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go_on(
-    world: CoresWorld,
+    world: World,
 ) -> None:
     host = a_running_job(world, LONG, 10.0)
     stranger = next(name for name in world.machines if name != host)
@@ -86,9 +81,7 @@ def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go
 
 
 def test_a_stream_within_the_share_is_granted_no_more() -> None:
-    world = CoresWorld(protocol=replace(PROTOCOL, policy="share"))
-    world.start()
-    world.run(0.5)
+    world = a_world(6, 2, level_start=1.0, policy="share")
     a_running_job(world, LONG, 20.0)
     assert max(grants(world, TrafficClass.PRESYNC)) <= SHARE
     assert world.promises() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +13,11 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from testbed import messages as m
-from tests.cores_world import CoresWorld, a_running_job
-from tests.test_coordinator import a_world, job
 from tests.test_waiting import Silent, orders
+from tests.world import World, a_running_job, a_world, job
 
 
-@pytest.fixture
-def world() -> Iterator[CoresWorld]:
-    made = a_world()
-    yield made
-    assert [breach for breach in made.promises() if made.checks] == []
-
-
-def ended_as_cancelled(world: CoresWorld, name: str, within_s: float = 20.0) -> None:
+def ended_as_cancelled(world: World, name: str, within_s: float = 20.0) -> None:
     """It is over, nothing of it is anywhere, and it stays so."""
     assert world.run_until(lambda: world.jobs[name].phase is Phase.CANCELLED, world.now_s + within_s)
     world.start()
@@ -40,7 +32,7 @@ def ended_as_cancelled(world: CoresWorld, name: str, within_s: float = 20.0) -> 
 
 
 def test_a_running_job_is_asked_to_end_and_its_gpu_is_free_when_its_process_is_gone(
-    world: CoresWorld,
+    world: World,
 ) -> None:
     host = a_running_job(world, job("a"), 20.0)
     assert any(key[0] == "a" for machine in world.machines.values() for key in machine.store)
@@ -78,27 +70,27 @@ def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
     assert orders(late, m.Forget) == [(to, m.Forget("a", EVERYTHING))]
 
 
-def _closed(world: CoresWorld, host: str) -> None:
+def _closed(world: World, host: str) -> None:
     world.reclaim(host)
 
 
-def _cut(world: CoresWorld, host: str) -> None:
+def _cut(world: World, host: str) -> None:
     world.cut(host, 0.5, 0.5)
 
 
-def _gone(world: CoresWorld, host: str) -> None:
+def _gone(world: World, host: str) -> None:
     world.kill(host)
 
 
-def _silent(world: CoresWorld, host: str) -> None:
+def _silent(world: World, host: str) -> None:
     world.pause(host, 30.0)
 
 
-def _coordinator_restarts(world: CoresWorld, host: str) -> None:
+def _coordinator_restarts(world: World, host: str) -> None:
     world.restart_coordinator(down_s=0.5)
 
 
-def _both(world: CoresWorld, host: str) -> None:
+def _both(world: World, host: str) -> None:
     world.kill(host)
     world.restart_coordinator(down_s=0.5)
 
@@ -106,7 +98,7 @@ def _both(world: CoresWorld, host: str) -> None:
 @pytest.mark.parametrize("happens", [_closed, _cut, _gone, _silent, _coordinator_restarts, _both])
 @pytest.mark.parametrize("first", [True, False])
 def test_whatever_happens_to_its_host_or_its_coordinator_meanwhile_it_ends_as_cancelled(
-    world: CoresWorld, happens: Callable[[CoresWorld, str], None], first: bool
+    world: World, happens: Callable[[World, str], None], first: bool
 ) -> None:
     host = a_running_job(world, job("a"), 12.0)
     if first:
@@ -117,7 +109,7 @@ def test_whatever_happens_to_its_host_or_its_coordinator_meanwhile_it_ends_as_ca
     ended_as_cancelled(world, "a", 60.0)
 
 
-def answer(world: CoresWorld, name: str) -> Any:
+def answer(world: World, name: str) -> Any:
     effects = world.coordinator.handle(ev.CancelAsked(name, 7), world.now_s)
     [said] = [effect for effect in effects if isinstance(effect, do.Answer)]
     assert said.operator == 7

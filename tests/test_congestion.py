@@ -1,21 +1,16 @@
 """The cost of a crowded uplink: the bytes that a job's checkpoints wait for, and those that wait for it."""
 
-from dataclasses import replace
-
 import pytest
 
 from controller.core.lifecycle.candidates import crowding_s
 from testbed.messages import JobSpec
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, small_campus
+from tests.world import a_running_job, a_world
 
-BETA = 0.2
 MB = 1_000_000
 
 
 def test_one_more_job_waits_for_its_neighbours_and_makes_each_wait_for_it() -> None:
-    world = CoresWorld(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0))
-    world.start()
-    world.run(0.5)
+    world = a_world(6, 2)
     host = a_running_job(world, JobSpec("large", 40_000, 0.1, 200 * MB))
     a_running_job(world, JobSpec("small", 40_000, 0.1, 20 * MB), 8.0)
     core = world.coordinator.cluster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -17,42 +16,23 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow, Phase
 from testbed import messages as m
-from tests.cores_world import (
+from tests.world import (
     PROTOCOL,
     QUEUE,
-    CoresWorld,
+    World,
     a_running_job,
+    a_world,
     calm_and_finish,
-    parameters,
+    job,
     small_campus,
 )
 from topologies.spec import TrafficClass
-
-
-def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: float = 900.0) -> m.JobSpec:
-    return m.JobSpec(name, steps, 0.1, payload_bytes, loss_budget_s=budget_s)
-
-
-def a_world(hosts: int = 4, on_demand: int = 1, **changed: Any) -> CoresWorld:
-    campus = small_campus(hosts, on_demand)
-    world = CoresWorld(campus, *parameters(**{"level_start": 3.0, **changed}))
-    world.start()
-    world.run(0.5)
-    return world
-
-
-@pytest.fixture
-def world() -> Iterator[CoresWorld]:
-    made = a_world()
-    yield made
-    assert [breach for breach in made.promises() if made.checks] == []
-
 
 # ---------------------------------------------------------------- leases
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld, cut: bool) -> None:
+def test_the_coordinator_waits_longer_than_the_agent_may_run(world: World, cut: bool) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 20.0)
     if cut:
@@ -170,7 +150,7 @@ def test_a_rescue_whose_notice_is_cut_short_leaves_the_job_with_its_checkpoints(
     assert world.promises() == []
 
 
-def a_full_world(**changed: Any) -> tuple[CoresWorld, str]:
+def a_full_world(**changed: Any) -> tuple[World, str]:
     """Two hosts whose GPUs all have jobs; where `a` runs."""
     world = a_world(2, 0, **changed)
     host = a_running_job(world, job("a", payload_bytes=8_000_000))
@@ -227,7 +207,7 @@ def recovery(name: str, source: str, to: str) -> CheckpointFlow:
 @pytest.mark.parametrize("row", ["reclaimnet", "reclaimnet+recoveries_first=false"])
 def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_first(row: str) -> None:
     world = a_world(6, 0, policy=row)
-    source = a_running_job(world, job("c", payload_bytes=8_000_000, budget_s=1.0))
+    source = a_running_job(world, job("c", payload_bytes=8_000_000, loss_budget_s=1.0))
     for name, payload_bytes in (("long", 4_000_000), ("short", 1_000_000)):
         world.submit(job(name, payload_bytes=payload_bytes))
     world.run(20.0)
@@ -324,7 +304,7 @@ def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     assert isinstance(other.message, m.Rejected)
 
 
-def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: CoresWorld) -> None:
+def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: World) -> None:
     """The order to move may wait for its way, and be taken back unsent."""
     host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)
     standby = world.jobs["a"].standby
@@ -340,7 +320,7 @@ def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: 
 # ---------------------------------------------------------------- checkpoints that cannot be read
 
 
-def starts_that_fail(world: CoresWorld, count: int) -> list[f.JobStopped]:
+def starts_that_fail(world: World, count: int) -> list[f.JobStopped]:
     """The job's process is killed, and so many starts after that fail; the stops that they were."""
     host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)
     world.workload_failures = 1.0
@@ -351,7 +331,7 @@ def starts_that_fail(world: CoresWorld, count: int) -> list[f.JobStopped]:
     return failed
 
 
-def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses(world: CoresWorld) -> None:
+def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses(world: World) -> None:
     failed = starts_that_fail(world, MOST_FAILED_STARTS)
     assert len({stop.host for stop in failed[:3]}) == 3
     waits = [fact.reason for fact in world.of(f.JobWaits)]
@@ -363,7 +343,7 @@ def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses
 
 
 def test_job_that_cannot_read_its_checkpoints_begins_anew_and_they_are_of_no_use_any_more(
-    world: CoresWorld,
+    world: World,
 ) -> None:
     starts_that_fail(world, MOST_FAILED_STARTS + 1)
     world.run(world.now_s + 5.0)

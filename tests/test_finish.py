@@ -9,8 +9,7 @@ import pytest
 from controller.core.lifecycle import finish
 from controller.core.model import effects as do
 from controller.core.model import events as ev
-from tests.cores_world import a_running_job
-from tests.test_coordinator import a_world, job
+from tests.world import a_running_job, a_world, job
 
 
 def test_each_event_shares_links_and_plans_at_most_once_and_leaves_nothing_to_be_done(

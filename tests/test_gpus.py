@@ -26,7 +26,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.messages import JobSpec
 from testbed.workloads import runner
-from tests.cores_world import CoresWorld, a_running_job, small_campus
+from tests.world import World, a_running_job, small_campus
 from topologies.errors import SpecError
 from topologies.spec import Role
 
@@ -111,7 +111,7 @@ def test_a_process_is_told_its_gpus_and_cuda_only_those_that_the_machine_has(
 
 
 def test_a_job_of_two_gpus_moves_to_a_host_with_two_free_ones_and_resumes_on_one() -> None:
-    world = CoresWorld(small_campus(8, 2))
+    world = World(small_campus(8, 2))
     world.start()
     first = a_running_job(world, WIDE)
     assert world.coordinator.cluster.hosts[first].free_gpus == 0

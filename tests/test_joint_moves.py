@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from controller.core.model import facts as f
 from testbed.messages import JobSpec
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld
+from tests.world import PROTOCOL, QUEUE, World
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
@@ -43,10 +43,10 @@ def campus() -> Campus:
 
 def evacuated(
     memories: list[float], back: list[str], *, policy: str = "reclaimnet", seed: int = 1
-) -> tuple[CoresWorld, list[str], list[str]]:
+) -> tuple[World, list[str], list[str]]:
     """Jobs run on one host, the only one that is lent; some others are lent again, and then its owner gives a long notice:
     (the world, the jobs, those hosts)."""
-    made = CoresWorld(campus(), replace(PROTOCOL, policy=policy), PATIENT, seed)
+    made = World(campus(), replace(PROTOCOL, policy=policy), PATIENT, seed)
     made.start()
     made.run(2.0)
     for host in made.coordinator.cluster.index.volunteers:
@@ -66,11 +66,11 @@ def evacuated(
     return made, names, back
 
 
-def admitted(made: CoresWorld) -> set[str]:
+def admitted(made: World) -> set[str]:
     return {fact.job for fact in made.of(f.MigrationAdmitted)}
 
 
-def most(made: CoresWorld, jobs: list[str], hosts: list[str]) -> int:
+def most(made: World, jobs: list[str], hosts: list[str]) -> int:
     """How many of the jobs can have a GPU of these hosts at once, by an assignment solver."""
     cluster = made.coordinator.cluster
     fits = [[cluster.fits(made.jobs[job], cluster.hosts[host]) for host in hosts] for job in jobs]

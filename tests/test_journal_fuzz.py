@@ -23,8 +23,8 @@ from controller.process import CoordinatorConfig, _host
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.sources import EventsFile, open_run
 from testbed.errors import TestbedError
-from tests.cores_world import PROTOCOL, QUEUE, small_campus
 from tests.test_restart import SEED, a_journal
+from tests.world import PROTOCOL, QUEUE, small_campus
 
 GIVEN = PROTOCOL, replace(QUEUE, level_start=3.0)
 BODIES = (7, 2.5, "", b"", "x" * 100_000, b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", "[" * 9999)

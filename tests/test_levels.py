@@ -42,7 +42,7 @@ from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import DrawnHistory as Drawn
 from experiments.worlds.queue.history import Piece
 from testbed import messages as m
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, calm_and_finish, small_campus
+from tests.world import PROTOCOL, QUEUE, World, calm_and_finish, small_campus
 
 
 def a_past(spots: Law, jobs: int, seed: int = 1) -> Arrivals:
@@ -406,7 +406,7 @@ def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:
 @pytest.mark.parametrize("ttl_s", [0.0, 5.0, inf])
 def test_a_campus_keeps_its_promises_while_a_controller_learns(name: str, ttl_s: float) -> None:
     queue = replace(QUEUE, learner=name, offer_ttl_s=ttl_s, level_start=1.0, level_window=5)
-    world = CoresWorld(small_campus(3, 1), PROTOCOL, queue)
+    world = World(small_campus(3, 1), PROTOCOL, queue)
     world.start()
     world.run(0.5)
     for number in range(60):

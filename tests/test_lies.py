@@ -28,8 +28,8 @@ from testbed.errors import LocalProtocolError, RemoteProtocolError
 from testbed.framing import Codec
 from testbed.transfer.messages import ANSWER, CONTENTS, HELLO, Message
 from testbed.workloads import messages as w
-from tests.cores_world import CoresWorld, small_campus
 from tests.lies import Liar, damaged
+from tests.world import World, small_campus
 
 TIMES = int(os.environ.get("RECLAIMNET_LIES", "1"))
 SEED = os.environ.get("RECLAIMNET_LIES_SEED", "14")
@@ -141,7 +141,7 @@ def _started(effect: do.Effect) -> str:
 # ---------------------------------------------------------------- hostile agents
 
 
-def truths(world: CoresWorld) -> dict[str, Any]:
+def truths(world: World) -> dict[str, Any]:
     """What is so of jobs and hosts, or nearly."""
     cluster = world.coordinator.cluster
     jobs = list(cluster.jobs.values())
@@ -172,7 +172,7 @@ def test_no_word_of_an_agent_ends_the_coordinator_or_keeps_a_job_from_its_end(pa
     """Two of eight hosts say anything at all beside what is so; then their agents are started anew."""
     draw = random.Random(f"{SEED} words {part}")
     for _ in range(TIMES):
-        world = CoresWorld(small_campus(6, 2), seed=draw.randrange(1000), checks=False)
+        world = World(small_campus(6, 2), seed=draw.randrange(1000), checks=False)
         world.start()
         for number in range(6):
             payload = draw.choice((1000, 200_000, 2_000_000))
@@ -197,7 +197,7 @@ def test_no_word_of_an_agent_ends_the_coordinator_or_keeps_a_job_from_its_end(pa
         assert not left
 
 
-def tell_a_lie(world: CoresWorld, liar: Liar, name: str) -> None:
+def tell_a_lie(world: World, liar: Liar, name: str) -> None:
     """Whatever an agent of that host may say; a Hello as its host takes it."""
     cluster = world.coordinator.cluster
     word = liar.message(m.FromAgent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from functools import partial
 from math import inf
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.capacity import LEAST_FALL
 from testbed import messages as m
-from tests.cores_world import PROTOCOL, CoresWorld, parameters, small_campus
+from tests.world import PROTOCOL, World, a_world, small_campus
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
@@ -42,24 +41,22 @@ def narrow_campus(hosts: int = 8) -> Campus:
     )
 
 
-def a_world(campus: Campus, jobs: int, payload_bytes: int, **changed: Any) -> CoresWorld:
+def with_jobs(campus: Campus, jobs: int, payload_bytes: int) -> World:
     """Jobs run on some hosts; nobody has been reclaimed yet."""
-    world = CoresWorld(campus, *parameters(**{"level_start": 8.0, **changed}))
-    world.start()
-    world.run(0.5)
+    world = a_world(campus=campus, level_start=8.0)
     for number in range(jobs):
         world.submit(m.JobSpec(f"j{number}", 3000, 0.1, payload_bytes))
     world.run(4.0)
     return world
 
 
-def only_flow(world: CoresWorld) -> tuple[CheckpointFlow, Reservation]:
+def only_flow(world: World) -> tuple[CheckpointFlow, Reservation]:
     [(flow, reservation)] = reservations(world.coordinator.cluster)
     return flow, reservation
 
 
 def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
-    world = a_world(small_campus(4, 1), 1, 16_000_000)
+    world = with_jobs(small_campus(4, 1), 1, 16_000_000)
     host = world.jobs["j0"].host or ""
     world.reclaim(host, 20.0)
     world.run(4.5)
@@ -80,7 +77,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
 
 
 def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
-    world = a_world(small_campus(4, 1), 1, 16_000_000)
+    world = with_jobs(small_campus(4, 1), 1, 16_000_000)
     world.reclaim(world.jobs["j0"].host or "", 20.0)
     world.run(4.5)
     _, reservation = only_flow(world)
@@ -89,7 +86,7 @@ def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
     assert core.next_deadline_s() <= core.cluster.regrant_at_s
 
 
-def reclaim_together(world: CoresWorld, notices_s: list[float]) -> list[str]:
+def reclaim_together(world: World, notices_s: list[float]) -> list[str]:
     """Owners of the hosts with jobs give these notices at once."""
     hosts = [world.jobs[f"j{n}"].host or "" for n in range(len(notices_s))]
     for host, notice_s in zip(hosts, notices_s, strict=True):
@@ -98,7 +95,7 @@ def reclaim_together(world: CoresWorld, notices_s: list[float]) -> list[str]:
 
 
 def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
-    world = a_world(narrow_campus(), 2, 12_000_000)
+    world = with_jobs(narrow_campus(), 2, 12_000_000)
     slow, urgent = world.jobs["j0"].host or "", world.jobs["j1"].host or ""
     world.reclaim(slow, 9.0)
     world.run(4.4)
@@ -115,7 +112,7 @@ def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
 )  # in the last two, newcomers have reservations begin earlier than was told
 def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_start(seed: int) -> None:
     rng = random.Random(seed)
-    world = a_world(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
+    world = with_jobs(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
     hosts = [world.jobs[f"j{n}"].host or "" for n in range(4)]
     for host in hosts:
         world.at(
@@ -199,7 +196,7 @@ def test_a_source_that_was_told_keeps_its_start_unless_it_can_be_told_again() ->
 
 
 def test_the_payload_is_counted_in_granted_bytes() -> None:
-    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    world = with_jobs(small_campus(4, 1), 1, 8_000_000)
     world.reclaim(world.jobs["j0"].host or "", 20.0)
     world.run(4.5)
     _, reservation = only_flow(world)

@@ -34,7 +34,7 @@ from controller.persistence.snapshot import (
 )
 from testbed import messages as m
 from testbed.errors import SetupError
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, small_campus
+from tests.world import PROTOCOL, QUEUE, World, small_campus
 from topologies.spec import Campus
 
 SEED = 4
@@ -51,9 +51,9 @@ def a_coordinator() -> Coordinator:
 
 def a_journal(
     path: Path, seconds: float = 25.0, *, save_at: float | None = None, by: str = ""
-) -> tuple[Journal, CoresWorld]:
+) -> tuple[Journal, World]:
     """Of a virtual run, written as a live host would; `save_at` is the share of events after which a snapshot is saved."""
-    world = CoresWorld(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0), SEED, checks=False)
+    world = World(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0), SEED, checks=False)
     world.start()
     for number in range(8):
         spec = m.JobSpec(f"j{number}", 60 + 10 * number, 0.1, 2_000_000)

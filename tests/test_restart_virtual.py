@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,31 +10,17 @@ from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.reconcile import RECOVERY_HEARTBEATS
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
-from testbed import messages as m
 from testbed.errors import InvariantBroken
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, small_campus
 from tests.restart_sweep import Killer, demo, text_scenario
+from tests.world import PROTOCOL, World, a_running_job, job, small_campus
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
-
-
-def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000) -> m.JobSpec:
-    return m.JobSpec(name, steps, 0.1, payload_bytes)
-
-
-@pytest.fixture
-def world() -> Iterator[CoresWorld]:
-    made = CoresWorld(small_campus(4, 1), PROTOCOL, replace(QUEUE, level_start=3.0))
-    made.start()
-    made.run(0.5)
-    yield made
-    assert made.promises() == []
 
 
 # ---------------------------------------------------------------- what goes on
 
 
-def test_a_job_runs_on_through_a_restart(world: CoresWorld) -> None:
+def test_a_job_runs_on_through_a_restart(world: World) -> None:
     a_running_job(world, job("a"))
     dead = world.coordinator
     world.restart_coordinator(down_s=0.3)
@@ -47,7 +31,7 @@ def test_a_job_runs_on_through_a_restart(world: CoresWorld) -> None:
     assert world.of(f.JobStopped) == []
 
 
-def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: CoresWorld) -> None:
+def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: World) -> None:
     a_running_job(world, job("a", payload_bytes=8_000_000), 8.0)
     before, sent = world.jobs["a"].standby, world.jobs["a"].sent_bytes
     assert sent is not None
@@ -58,7 +42,7 @@ def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: CoresW
 
 
 @pytest.mark.parametrize("down_s", [0.4, 0.8, 1.2, 1.4])
-def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: float) -> None:
+def test_a_move_whose_end_nobody_heard_is_a_move(world: World, down_s: float) -> None:
     source = a_running_job(world, job("a", payload_bytes=8_000_000))
     world.reclaim(source, 6.0)
     world.run_until(lambda: any(fact.final for fact in world.of(f.CheckpointTaken)), 12.0)
@@ -69,7 +53,7 @@ def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: floa
     assert world.of(f.WorkLost) == []
 
 
-def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(world: CoresWorld) -> None:
+def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(world: World) -> None:
     host = a_running_job(world, job("a", steps=40))
     world.restart_coordinator(down_s=1.2)
     world.run(5.1)
@@ -83,7 +67,7 @@ def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(worl
 
 
 def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after_the_restart(
-    world: CoresWorld,
+    world: World,
 ) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 30.0)  # it hears nothing, and its job goes on while its lease lasts
@@ -96,7 +80,7 @@ def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after
     assert world.jobs["a"].attempt == 2
 
 
-def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world: CoresWorld) -> None:
+def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world: World) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 1.0)
     world.restart_coordinator(down_s=0.1)
@@ -114,7 +98,7 @@ def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world:
 
 
 def test_other_decisions_for_the_same_events_are_an_error() -> None:
-    class Otherwise(CoresWorld):
+    class Otherwise(World):
         made = 0
 
         def new_coordinator(self) -> Coordinator:

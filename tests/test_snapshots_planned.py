@@ -19,21 +19,13 @@ from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
 from testbed.bounds import SLOWEST_BYTES_PER_S
-from tests.cores_world import COSTS, CoresWorld, a_running_job, parameters, small_campus
+from tests.world import COSTS, a_running_job, a_world
 
 MB = 1_000_000
 PAYLOAD = 30 * MB
 COPIED = replace(
     COSTS, snapshot_s=(0.5, 0.5), snapshot_pause_s=(0.01, 0.01), snapshot_pause_bytes_per_s=PAYLOAD / 0.02
 )
-
-
-def a_world(costs: Overheads = COSTS, **changed: object) -> CoresWorld:
-    campus = small_campus(3, 1)
-    world = CoresWorld(campus, *parameters(level_start=3.0, **changed), costs=costs)
-    world.start()
-    world.run(0.5)
-    return world
 
 
 def a_job(steps: int = 10_000) -> m.JobSpec:
@@ -64,7 +56,7 @@ def test_a_scenario_says_whether_jobs_stand_still() -> None:
 
 def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None:
     """P1 plans with what the host has measured, once it has; a tenth of the rate is an interval 3.2 times as long."""
-    world = a_world(policy="reclaimnet", snapshots="copy", copy_s=0.0, copy_gb_per_s=1.0)
+    world = a_world(3, policy="reclaimnet", snapshots="copy", copy_s=0.0, copy_gb_per_s=1.0)
     host = a_running_job(world, a_job(), 2.0)
     core, state = world.coordinator, world.jobs["a"]
     attempt, before_s = state.attempt, state.interval_s
@@ -96,7 +88,7 @@ def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None
 def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
     from controller.core.lifecycle.migration import final_lead_s
 
-    world = a_world()
+    world = a_world(3)
     host = a_running_job(world, a_job(), 2.0)
     cluster, state = world.coordinator.cluster, world.jobs["a"]
     before_s = final_lead_s(cluster, state, host)
@@ -111,7 +103,7 @@ def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
 
 def first_snapshot(costs: Overheads) -> tuple[float, float, f.CheckpointTaken]:
     """(how long the job was held up, how long after the order it was told, the fact)."""
-    world = a_world(costs)
+    world = a_world(3, costs=costs)
     host = a_running_job(world, a_job(), 2.0)
     [process] = world.machines[host].processes.values()
     begun_s, step_s = process.running_from_s, process.spec.step_s

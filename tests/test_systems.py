@@ -37,7 +37,7 @@ from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
-from tests.cores_world import Small, small_campus
+from tests.world import a_world, small_campus
 from topologies.errors import SpecError
 
 UNENFORCED = {"admit", "borrows", "takes_up", "recoveries_first"}
@@ -108,7 +108,7 @@ def test_the_ablation_switches_each_protocol_by_itself() -> None:
 
 
 def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_about_to_leave() -> None:
-    world = Small("reclaimnet+vault=false")
+    world = a_world(6, 0, policy="reclaimnet+vault=false", seed=1)
     world.running(until_s=40.0)
     holder = world.of(f.CheckpointCompleted)[-1].holder
     assert world.jobs["a"].standby == holder
@@ -124,7 +124,7 @@ def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_ab
 
 
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:
-    world = Small("no-tc-bpf", hosts=4)
+    world = a_world(4, 0, policy="no-tc-bpf", seed=1)
     first = world.running(payload_bytes=20_000_000)
     world.reclaim(first, 20.0)
     world.run(12.3)

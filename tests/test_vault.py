@@ -8,24 +8,21 @@ from controller.core.lifecycle import checkpoints, second_copy
 from controller.core.lifecycle.second_copy import copies_to_vaults
 from controller.core.model import facts as f
 from testbed import messages as m
-from tests.cores_world import CoresWorld, a_running_job, parameters, small_campus
+from tests.world import World, a_running_job, a_world
 
 LONG = m.JobSpec("a", 4000, 0.1, 2_000_000, loss_budget_s=1.0)  # an interval of 2 s
 
 
-def campus_with(hosts: int = 6, on_demand: int = 0, buildings: int = 3, **changed: str) -> CoresWorld:
-    world = CoresWorld(small_campus(hosts, on_demand, buildings), *parameters(level_start=3.0, **changed))
-    world.start()
-    world.run(0.5)
-    return world
+def campus_with(hosts: int = 6, on_demand: int = 0, **changed: str) -> World:
+    return a_world(hosts, on_demand, buildings=3, **changed)
 
 
-def has_copy(world: CoresWorld) -> bool:
+def has_copy(world: World) -> bool:
     job = world.jobs["a"]
     return job.vault is not None and any(job.vault in known.holders for known in job.checkpoints.values())
 
 
-def with_copy(world: CoresWorld) -> CoresWorld:
+def with_copy(world: World) -> World:
     a_running_job(world, LONG)
     assert world.run_until(lambda: has_copy(world), 60.0)
     return world

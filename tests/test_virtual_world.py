@@ -8,54 +8,22 @@ from typing import Any
 import pytest
 
 from controller.core.model import facts as f
-from experiments.results.rules import broken
-from experiments.results.run_context import RunContext
 from experiments.worlds.virtual import (
     LOST,
     Faults,
     Overheads,
-    VirtualWorld,
 )
 from experiments.worlds.virtual.hosts import Disk, Process
-from experiments.worlds.virtual.invariants import Invariants
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
-from testbed.messages import HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
-from tests.cores_world import COSTS, PROTOCOL, a_running_job, parameters, small_campus
-from topologies.scale import Scale
+from testbed.messages import HeartbeatAck, StartJob, StoredCheckpoint
+from tests.world import COSTS, PROTOCOL, World, a_running_job, a_world, job
 
 LEASE_S, MARGIN_S = PROTOCOL.lease_s, PROTOCOL.fence_margin_s
 
 
-def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **more: Any) -> JobSpec:
-    return JobSpec(name, steps, 0.1, payload_bytes, **more)
-
-
-def a_world(hosts: int = 4, on_demand: int = 0, *, quiet: bool = True, **options: Any) -> VirtualWorld:
-    chosen = {name: options.pop(name) for name in ("policy", "enforcement") if name in options}
-    given = parameters(level_start=3.0, **chosen)
-    options = {"costs": COSTS, "tells_story": True, "after_each": Invariants(), **options}
-    world = VirtualWorld(small_campus(hosts, on_demand), *given, 1, quiet=quiet, **options)
-    world.start()
-    world.run(0.5)
-    return world
-
-
-def of(world: VirtualWorld, kind: type) -> list[Any]:
-    return [fact for _, fact in world.facts if isinstance(fact, kind)]
-
-
-def at_s(world: VirtualWorld, kind: type) -> list[float]:
-    return [at for at, fact in world.facts if isinstance(fact, kind)]
-
-
-def promises(world: VirtualWorld) -> list[Any]:
-    share = world.coordinator.cluster.capacity.share
-    borrows = world.policy.borrows
-    context = RunContext(
-        0, Scale(), world.env.campus, share, 10.0, 20.0, ended_at_s=world.now_s, borrows=borrows
-    )
-    return broken(world.facts, context)
+def quiet_world(hosts: int = 4, on_demand: int = 0, **options: Any) -> World:
+    return a_world(hosts, on_demand, **{"seed": 1, "quiet": True, **options})
 
 
 # ---------------------------------------------------------------- leases without heartbeats
@@ -63,15 +31,15 @@ def promises(world: VirtualWorld) -> list[Any]:
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool) -> None:
-    world = a_world(quiet=quiet)
+    world = quiet_world(quiet=quiet)
     host = a_running_job(world, job(), 6.0)
     world.pause(host, 20.0)
     world.run(12.0)
-    [stopped] = at_s(world, f.JobStopped)
+    [stopped] = world.at_s(f.JobStopped)
     least_s = 6.0 + LEASE_S + MARGIN_S - PROTOCOL.heartbeat_s - 0.02
     assert least_s <= stopped <= 6.0 + LEASE_S + MARGIN_S + 0.02
-    assert of(world, f.JobStopped)[0].cause == "agent_lost"
-    assert promises(world) == []
+    assert world.of(f.JobStopped)[0].cause == "agent_lost"
+    assert world.promises() == []
 
 
 def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_acknowledged() -> None:
@@ -81,7 +49,7 @@ def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_ack
         if isinstance(message, HeartbeatAck) and host == "h1":
             beats.append(world.now_s)
 
-    world = a_world()
+    world = quiet_world()
     world.env.told = told
     world.run(30.0)
     assert beats == []
@@ -94,13 +62,13 @@ def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_ack
 
 
 def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them() -> None:
-    world = a_world()
+    world = quiet_world()
     host = a_running_job(world, job(steps=1000), 20.37)
     [process] = world.machines[host].processes.values()
     true_step = process.step(world.now_s)
     world.reclaim(host)
     world.run(20.6)
-    [stopped] = of(world, f.JobStopped)
+    [stopped] = world.of(f.JobStopped)
     assert true_step <= stopped.last_step <= true_step + 1
     assert true_step > 150
 
@@ -109,16 +77,16 @@ def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them
 
 
 def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
-    world = a_world(quiet=False)
+    world = quiet_world(quiet=False)
     host = a_running_job(world, job(steps=60))
     access = world.env.campus.access_link(host)
     world.set_link(access.a, access.b, 0.0)
     world.run(world.now_s + 1.0)
-    assert of(world, f.HostLost) == []
+    assert world.of(f.HostLost) == []
     world.set_link(access.a, access.b, 1.0)
     world.run(12.0)
-    assert of(world, f.JobStopped) == []
-    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
+    assert world.of(f.JobStopped) == []
+    assert [fact.job for fact in world.of(f.JobFinished)] == ["a"]
 
 
 def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
@@ -130,15 +98,15 @@ def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
             return LOST
         return 0.0
 
-    world = a_world(faults=Faults(message=first_start_is_lost))
+    world = quiet_world(faults=Faults(message=first_start_is_lost))
     world.submit(job(steps=30))
     world.run(15.0)
-    assert [fact.host for fact in of(world, f.HostLost)] == lost
-    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
+    assert [fact.host for fact in world.of(f.HostLost)] == lost
+    assert [fact.job for fact in world.of(f.JobFinished)] == ["a"]
 
 
 def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
-    world = a_world()
+    world = quiet_world()
     host = a_running_job(world, job())
     world.jobs["a"].host = None
     with pytest.raises(InvariantBroken, match=rf"a: running with host None(.|\n)*{host} <- WorkloadStarted"):
@@ -149,7 +117,7 @@ def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
 
 
 def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow() -> None:
-    world = a_world(hosts=3)
+    world = quiet_world(hosts=3)
     host = a_running_job(world, job(loss_budget_s=3.0, payload_bytes=8_000_000), 1.5)
     standby = world.jobs["a"].standby or ""
     while not world.machines[host].transfers:
@@ -158,7 +126,7 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
     world.env.machines[standby].isolate_at_s = world.now_s + 30.0  # the switch only: nobody is told
     flowing = next(iter(world.machines[host].transfers.values()))
     world.run(world.now_s + 20.0)
-    ends = [fact for fact in of(world, f.TransferFinished) if fact.destination == standby]
+    ends = [fact for fact in world.of(f.TransferFinished) if fact.destination == standby]
     assert (ends[0].sequence, ends[0].ok) == (flowing.order.sequence, True)
     assert ends[1:]
     assert not any(fact.ok for fact in ends[1:])
@@ -168,11 +136,11 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
 
 
 def test_a_checkpoint_takes_its_bytes_over_its_paced_grant() -> None:
-    world = a_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
+    world = quiet_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
     a_running_job(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
     world.run(30.0)
-    ended = of(world, f.TransferFinished)[0]
-    granted = next(fact for fact in of(world, f.Granted) if fact.destination == ended.destination)
+    ended = world.of(f.TransferFinished)[0]
+    granted = next(fact for fact in world.of(f.Granted) if fact.destination == ended.destination)
     assert ended.bytes_sent == 8_000_000
     assert ended.duration_s == pytest.approx(8e6 / (granted.rate_bytes_per_s * PACING_SHARE), rel=0.01)
 
@@ -181,7 +149,7 @@ def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are
     """Without it (`none`) a greedy grant fills the link."""
     rates = {}
     for enforcement in (Enforcement.PACE, Enforcement.NONE):
-        world = a_world(enforcement=enforcement, after_each=None, policy="share")
+        world = quiet_world(enforcement=enforcement, checks=False, policy="share")
         host = a_running_job(world, job(payload_bytes=30_000_000, loss_budget_s=3.0), 1.5)
         while not world.machines[host].transfers:
             world.run(world.now_s + 0.05)
@@ -236,11 +204,11 @@ def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
 
 def test_a_job_stands_still_while_its_snapshot_is_written_so_much_the_longer_the_larger_it_is() -> None:
     costs = replace(COSTS, snapshot_s=(0.1, 0.1), snapshot_bytes_per_s=1e7)
-    world = a_world(hosts=2, costs=costs)
+    world = quiet_world(hosts=2, costs=costs)
     host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
     [process] = world.machines[host].processes.values()
     begun_s = process.running_from_s
-    while not of(world, f.CheckpointTaken) and world.now_s < 300.0:
+    while not world.of(f.CheckpointTaken) and world.now_s < 300.0:
         world.run(world.now_s + 0.05)
     assert process.running_from_s - begun_s == pytest.approx(3.1)
     assert process.paused_until_s == pytest.approx(world.now_s, abs=0.1)

@@ -32,6 +32,16 @@ from topologies.spec import Campus, ResearchReserve
 PROTOCOL, QUEUE = setup.PROTOCOL, replace(setup.QUEUE, level_start=1.0)
 COSTS = replace(setup.COSTS, switch_s=(0.0, 0.1))
 STEP_S = 0.1
+OPTIONS = (
+    "seed",
+    "checks",
+    "quiet",
+    "costs",
+    "faults",
+    "send_failures",
+    "snapshot_failures",
+    "workload_failures",
+)
 
 
 def parameters(**changed: Any) -> tuple[Protocol, Queue]:
@@ -55,9 +65,9 @@ def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: 
     )
 
 
-def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000) -> JobSpec:
+def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **more: Any) -> JobSpec:
     """A job of steps of STEP_S."""
-    return JobSpec(name, steps, STEP_S, payload_bytes)
+    return JobSpec(name, steps, STEP_S, payload_bytes, **more)
 
 
 def a_running_job(world: VirtualWorld, spec: JobSpec, at_s: float = 4.0) -> str:
@@ -70,7 +80,7 @@ def a_running_job(world: VirtualWorld, spec: JobSpec, at_s: float = 4.0) -> str:
     return job.host
 
 
-class CoresWorld(VirtualWorld):
+class World(VirtualWorld):
     """See the module. The failure rates may be changed while it runs."""
 
     def __init__(
@@ -86,6 +96,7 @@ class CoresWorld(VirtualWorld):
         checks: bool = True,
         quiet: bool = False,
         costs: Overheads = COSTS,
+        faults: Faults | None = None,
         **options: Any,
     ) -> None:
         self.send_failures, self.snapshot_failures = send_failures, snapshot_failures
@@ -97,7 +108,7 @@ class CoresWorld(VirtualWorld):
             terms,
             seed,
             costs=costs,
-            faults=self._faults(),
+            faults=faults or self._faults(),
             quiet=quiet,
             codec=True,
             tells_story=True,
@@ -171,20 +182,6 @@ class CoresWorld(VirtualWorld):
         waived = not_promised(self.coordinator.cluster.policy)
         return broken_promises(self.facts, context_of(self, waived))
 
-
-class Small(CoresWorld):
-    """A small campus under any of the systems, its agents just started."""
-
-    def __init__(
-        self, system: str, hosts: int = 6, on_demand: int = 0, *, head_stores: bool = False, **options: Any
-    ) -> None:
-        protocol = replace(PROTOCOL, policy=system, head_stores=head_stores)
-        super().__init__(
-            small_campus(hosts, on_demand), protocol, replace(QUEUE, level_start=3.0), 1, **options
-        )
-        self.start()
-        self.run(0.5)
-
     def running(self, name: str = "a", until_s: float = 12.0, **more: Any) -> str:
         """Submit a job and let it run; its host."""
         return a_running_job(self, job(name, **more), until_s)
@@ -198,7 +195,19 @@ class Small(CoresWorld):
         return [message for _, _, message in self.told if isinstance(message, kind)]
 
 
-def calm_and_finish(world: CoresWorld, within_s: float = 240.0) -> None:
+def a_world(
+    hosts: int = 4, on_demand: int = 1, *, buildings: int = 2, campus: Campus | None = None, **changed: Any
+) -> World:
+    """A campus whose agents have just started. `changed`: options of a World, and fields of its parameters."""
+    options = {name: changed.pop(name) for name in OPTIONS if name in changed}
+    given = parameters(**{"level_start": 3.0, **changed})
+    world = World(campus or small_campus(hosts, on_demand, buildings), *given, **options)
+    world.start()
+    world.run(0.5)
+    return world
+
+
+def calm_and_finish(world: World, within_s: float = 240.0) -> None:
     """No more failures, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
     world.send_failures = world.snapshot_failures = world.workload_failures = 0.0
     for name in world.machines:
