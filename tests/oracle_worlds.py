@@ -11,11 +11,7 @@ from controller.core.admission.admission import migration_share
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
-from experiments.worlds.oracle.problem import (
-    Handover,
-    RunningJob,
-    WindowProblem,
-)
+from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.paths import Routes
 from topologies.presets import three_tier

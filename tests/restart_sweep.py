@@ -12,11 +12,7 @@ from experiments.storms.play import StormOutcome, play
 from experiments.storms.script import parse
 from experiments.storms.setup import StormSetup
 from experiments.storms.world import StormWorld
-from experiments.worlds.virtual import (
-    VirtualRun,
-    VirtualWorld,
-    simulate,
-)
+from experiments.worlds.virtual import VirtualRun, VirtualWorld, simulate
 from experiments.worlds.virtual.invariants import Invariants
 
 DOWN_S = (

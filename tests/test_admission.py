@@ -107,9 +107,7 @@ requests_strategy = st.lists(
 
 @given(requests_strategy, st.floats(0.0, 100.0), st.floats(0.0, 50.0))
 def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(
-    shapes: list[tuple[float, float, float, list[DirectedLink]]],
-    trunk: float,
-    side: float,
+    shapes: list[tuple[float, float, float, list[DirectedLink]]], trunk: float, side: float
 ) -> None:
     requests = [
         MigrationRequest(f"m{i}", c, deadline, restart, tuple(links))

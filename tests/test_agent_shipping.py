@@ -59,12 +59,7 @@ def ingest(store: CheckpointStore, sequence: int, step: int = 1) -> None:
 
 async def send(store: CheckpointStore, sequence: int, address: tuple[str, int], ticket: int) -> SendResult:
     return await send_checkpoint(
-        store,
-        store.get("job", sequence),
-        address,
-        transfer="t",
-        ticket=ticket,
-        on_connected=lambda _: None,
+        store, store.get("job", sequence), address, transfer="t", ticket=ticket, on_connected=lambda _: None
     )
 
 

@@ -11,13 +11,7 @@ import trio.testing
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
-from testbed.agent.io.coordinator_link import (
-    IN,
-    OUT,
-    SILENT_HEARTBEATS,
-    SILENT_S,
-    CoordinatorLink,
-)
+from testbed.agent.io.coordinator_link import IN, OUT, SILENT_HEARTBEATS, SILENT_S, CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel
 

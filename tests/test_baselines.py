@@ -9,11 +9,7 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from controller.core.parameters import DAY_S
-from controller.core.placement.select import (
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-)
+from controller.core.placement.select import DestinationChoice, NoDestination, PlacementRequest
 from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
 from controller.core.policies.table import policy
 from testbed import messages as m

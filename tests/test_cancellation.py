@@ -31,9 +31,7 @@ def ended_as_cancelled(world: World, name: str, within_s: float = 20.0) -> None:
     assert not [flow for flow in world.coordinator.cluster.flows.values() if flow.job == name]
 
 
-def test_a_running_job_is_asked_to_end_and_its_gpu_is_free_when_its_process_is_gone(
-    world: World,
-) -> None:
+def test_a_running_job_is_asked_to_end_and_its_gpu_is_free_when_its_process_is_gone(world: World) -> None:
     host = a_running_job(world, job("a"), 20.0)
     assert any(key[0] == "a" for machine in world.machines.values() for key in machine.store)
     world.cancel("a")

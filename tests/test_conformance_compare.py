@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.model import facts as f
-from experiments.compare.comparison import (
-    ComparedQuantity,
-    Comparison,
-    compare,
-    journeys,
-)
+from experiments.compare.comparison import ComparedQuantity, Comparison, compare, journeys
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page
 from experiments.inputs.scenario import load

@@ -16,16 +16,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow, Phase
 from testbed import messages as m
-from tests.world import (
-    PROTOCOL,
-    QUEUE,
-    World,
-    a_running_job,
-    a_world,
-    calm_and_finish,
-    job,
-    small_campus,
-)
+from tests.world import PROTOCOL, QUEUE, World, a_running_job, a_world, calm_and_finish, job, small_campus
 from topologies.spec import TrafficClass
 
 # ---------------------------------------------------------------- leases

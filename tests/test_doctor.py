@@ -16,12 +16,7 @@ from experiments.inputs.scenario import load
 from experiments.worlds.live.operator import JOURNAL
 from experiments.worlds.live.world import live_world
 from testbed.emulation import capabilities
-from testbed.emulation.capabilities import (
-    Capability,
-    Need,
-    doctor_table,
-    probe,
-)
+from testbed.emulation.capabilities import Capability, Need, doctor_table, probe
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, machine
 from tests.live_campus import needs_root
@@ -106,10 +101,7 @@ def test_a_machine_that_lacks_something_is_found_before_an_older_run_is_deleted(
             os.chown(path, NOBODY, -1)
         os.seteuid(NOBODY)
         try:
-            with (
-                pytest.raises(SetupError, match="root is missing"),
-                live_world(scenario, out),
-            ):
+            with pytest.raises(SetupError, match="root is missing"), live_world(scenario, out):
                 pass
         finally:
             os.seteuid(0)

@@ -8,12 +8,7 @@ import pytest
 
 from testbed.emulation import fidelity
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.fidelity import (
-    Bounds,
-    CpuTimes,
-    FidelityMonitor,
-    LinkRate,
-)
+from testbed.emulation.fidelity import Bounds, CpuTimes, FidelityMonitor, LinkRate
 from tests.emulation_campuses import kernel, small_campus
 from topologies.units import MBIT_PER_S
 

@@ -48,11 +48,7 @@ def test_rates_in_the_class_requests_are_the_rates_that_are_read(
     assert shaping.read(classes, queues) == shaping.expected(shape)
 
 
-@given(
-    rate=st.integers(1000, 1 << 40),
-    reserved=st.integers(0, 1 << 41),
-    borrows=st.booleans(),
-)
+@given(rate=st.integers(1000, 1 << 40), reserved=st.integers(0, 1 << 41), borrows=st.booleans())
 def test_all_parts_of_a_link_are_guaranteed_something_and_together_the_link(
     rate: int, reserved: int, borrows: bool
 ) -> None:

@@ -47,10 +47,7 @@ QUEUES = {
         ETHER / ip(tos=46 << 2),
         ETHER / ARP(op="is-at", hwsrc=ETHER.src, psrc=SENDER, pdst=TARGET),
     ],
-    "checkpoints": [
-        ETHER / ip(tos=CS1),
-        ETHER / Dot1Q(vlan=5) / ip(tos=CS1),
-    ],
+    "checkpoints": [ETHER / ip(tos=CS1), ETHER / Dot1Q(vlan=5) / ip(tos=CS1)],
 }
 
 

@@ -15,11 +15,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
 from controller.persistence import journal as journals
-from controller.persistence.journal import (
-    Journal,
-    export_jsonl,
-    read_facts,
-)
+from controller.persistence.journal import Journal, export_jsonl, read_facts
 from testbed.errors import InvariantBroken, SetupError
 
 

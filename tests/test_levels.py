@@ -28,11 +28,7 @@ from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
 from controller.core.queueing.controllers.delay_budget import Balance
 from controller.core.queueing.controllers.fixed import Fixed
-from controller.core.queueing.controllers.replay import (
-    MIN_JOBS,
-    Replay,
-    bisect_level,
-)
+from controller.core.queueing.controllers.replay import MIN_JOBS, Replay, bisect_level
 from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import Rule
 from experiments.inputs.scenario import loads
@@ -383,13 +379,7 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("fixed", Fixed),
-        ("algorithm1", Algorithm1),
-        ("replay", Replay),
-        ("age", Age),
-    ],
+    ("name", "kind"), [("fixed", Fixed), ("algorithm1", Algorithm1), ("replay", Replay), ("age", Age)]
 )
 def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
     scenario = loads(TEXT.format(name))

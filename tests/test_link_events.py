@@ -109,10 +109,7 @@ def test_judge_goes_by_the_rate_of_the_time() -> None:
     assert rates.extremes(link, 0.5, 2.5) == (least, full)
 
 
-@pytest.mark.parametrize(
-    ("system", "seed"),
-    [("reclaimnet", 5), ("reclaimnet-as-printed", 5), ("share", 5)],
-)
+@pytest.mark.parametrize(("system", "seed"), [("reclaimnet", 5), ("reclaimnet-as-printed", 5), ("share", 5)])
 def test_random_changes_break_nothing_in_the_virtual_campus(system: str, seed: int) -> None:
     base = demo_scenario(hosts=8, seconds=60.0, seed=seed)
     draws, events, up = random.Random(seed), [], dict[tuple[str, str], bool]()

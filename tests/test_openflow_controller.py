@@ -161,9 +161,7 @@ def switches(controller: Controller, **of_a: Any) -> Iterator[tuple[PlayedSwitch
         b.close()
 
 
-def test_switch_without_bundles_gets_the_rules_as_they_are_and_it_is_said(
-    controller: Controller,
-) -> None:
+def test_switch_without_bundles_gets_the_rules_as_they_are_and_it_is_said(controller: Controller) -> None:
     wanted = tables(TOPOLOGY)
     with switches(controller, bundles=False) as (a, b):
         until(lambda: controller.events("programmed"), "both are programmed")

@@ -17,19 +17,8 @@ from controller.core.admission.schedule import MigrationRequest
 from controller.core.model import facts as f
 from controller.core.policies.table import SYSTEMS
 from experiments.cli.oracle import play_file
-from experiments.inputs.scenario import (
-    InverseLaw,
-    OwnerEvent,
-    ResearchFlow,
-    Scenario,
-    demo_scenario,
-)
-from experiments.inputs.traces import (
-    JobArrival,
-    JobDraw,
-    Trace,
-    generate,
-)
+from experiments.inputs.scenario import InverseLaw, OwnerEvent, ResearchFlow, Scenario, demo_scenario
+from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle

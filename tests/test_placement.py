@@ -130,11 +130,7 @@ def test_what_the_neighbours_lose_counts_where_congestion_has_a_price() -> None:
 
 def keeping(**changes: Any) -> PlacementRequest:
     """A request for a host to keep checkpoints of 1 GB."""
-    standby = {
-        "notice_s": None,
-        "needs_gpu": False,
-        "remaining_s": 1e4,
-    }
+    standby = {"notice_s": None, "needs_gpu": False, "remaining_s": 1e4}
     return replace(REQUEST, **{**standby, **changes})
 
 

@@ -153,10 +153,7 @@ GIVEN: dict[str, list[object]] = {
 WRONG = ("raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]")
 
 
-@pytest.mark.parametrize(
-    ("column", "body"),
-    [(column, body) for column in GIVEN for body in WRONG],
-)
+@pytest.mark.parametrize(("column", "body"), [(column, body) for column in GIVEN for body in WRONG])
 def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     folder: Path, column: str, body: str
 ) -> None:

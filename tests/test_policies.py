@@ -9,11 +9,7 @@ from controller.core.admission.admission import Admission
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.network.links import Network
 from controller.core.parameters import Queue
-from controller.core.placement.select import (
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-)
+from controller.core.placement.select import DestinationChoice, NoDestination, PlacementRequest
 from controller.core.policies.overrides import with_overrides
 from controller.core.policies.table import POLICIES, Policy, policy, row_of
 from controller.core.queueing.queue import SpotJob, SpotQueue
@@ -107,12 +103,7 @@ def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() 
 
 def test_sending_may_take_the_paper_s_fifth_of_an_interval_where_the_job_stands_still_for_it() -> None:
     shares = {name: row.checkpoint_share for name, row in POLICIES.items()}
-    printed = {
-        "reclaimnet-as-printed",
-        "tv-fixed-interval",
-        "slurm-pr",
-        "static",
-    }
+    printed = {"reclaimnet-as-printed", "tv-fixed-interval", "slurm-pr", "static"}
     assert {shares[name] for name in printed} == {0.2}
     assert {shares[name] for name in ("reclaimnet", "no-tc-bpf", "random-dst", "one-copy")} == {0.9}
 

@@ -21,14 +21,7 @@ from testbed.program import Program, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
-from testbed.workloads.messages import (
-    CODEC,
-    Failed,
-    Finished,
-    Progress,
-    SnapshotFailed,
-    Started,
-)
+from testbed.workloads.messages import CODEC, Failed, Finished, Progress, SnapshotFailed, Started
 from testbed.workloads.process import Exited, SnapshotImpossible
 from tests.criu_here import needs_criu
 from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk
@@ -428,12 +421,7 @@ def test_an_archive_of_a_hostile_host_writes_nothing_outside(tmp_path: Path, mem
 
 @pytest.mark.parametrize(
     ("step", "member", "nested"),
-    [
-        ("1", {"pax_headers": {"mtime": "1e300"}}, 0),
-        ("-2", {}, 0),
-        (str(2**63), {}, 0),
-        ("1", {}, 2000),
-    ],
+    [("1", {"pax_headers": {"mtime": "1e300"}}, 0), ("-2", {}, 0), (str(2**63), {}, 0), ("1", {}, 2000)],
 )
 def test_an_archive_of_a_hostile_host_is_no_fault_of_this_program(
     tmp_path: Path, step: str, member: dict[str, Any], nested: int

@@ -11,12 +11,7 @@ from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma
 from experiments.theory.paper_b import single_slot, stationary
 from experiments.worlds.queue import history as histories
 from experiments.worlds.queue.ages import under_ages
-from experiments.worlds.queue.cases import (
-    AGE_RULE,
-    SPOTS,
-    QueueCase,
-    cases,
-)
+from experiments.worlds.queue.cases import AGE_RULE, SPOTS, QueueCase, cases
 from experiments.worlds.queue.estimate import Mean, ratio
 from experiments.worlds.queue.history import DrawnHistory
 from experiments.worlds.queue.model import Model

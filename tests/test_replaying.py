@@ -11,13 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.core.queueing.queue import (
-    Dispatch,
-    Fixed,
-    OnDemand,
-    SpotJob,
-    SpotQueue,
-)
+from controller.core.queueing.queue import Dispatch, Fixed, OnDemand, SpotJob, SpotQueue
 from controller.core.queueing.replay import (
     LEFT,
     REFUSED,

@@ -8,13 +8,7 @@ from math import inf
 
 import pytest
 
-from controller.core.admission.reservation import (
-    GOODPUT,
-    LAG_S,
-    MARGIN_S,
-    TIMES_MORE,
-    Reservation,
-)
+from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, TIMES_MORE, Reservation
 from controller.core.lifecycle.grants import committed, planned, reservations
 from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow

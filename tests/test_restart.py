@@ -20,18 +20,8 @@ from controller.core.model import facts as f
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, read_facts
-from controller.persistence.recovery import (
-    check_origin,
-    origin_of,
-    recall,
-    start_after,
-)
-from controller.persistence.snapshot import (
-    CoreSnapshot,
-    freeze,
-    program,
-    thaw,
-)
+from controller.persistence.recovery import check_origin, origin_of, recall, start_after
+from controller.persistence.snapshot import CoreSnapshot, freeze, program, thaw
 from testbed import messages as m
 from testbed.errors import SetupError
 from tests.world import PROTOCOL, QUEUE, World, small_campus

@@ -170,16 +170,7 @@ def test_a_full_disk_at_any_table_is_the_machines_fault(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folder: Path) -> None:
-    words = [
-        *CLI,
-        "small.toml",
-        "--policy",
-        "reclaimnet,of_sweeps:mine",
-        "--seeds",
-        "1:4",
-        "--workers",
-        "2",
-    ]
+    words = [*CLI, "small.toml", "--policy", "reclaimnet,of_sweeps:mine", "--seeds", "1:4", "--workers", "2"]
     with subprocess.Popen([*words, "--out", "out"], stdout=subprocess.PIPE, text=True) as process:
         runs = folder / "out" / "runs.jsonl"
         end_s = time.monotonic() + 300.0

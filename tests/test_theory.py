@@ -194,10 +194,7 @@ def test_draws_follow_the_distribution_function(law: Law) -> None:
 
 
 @given(
-    share=st.floats(0.05, 1.5),
-    tau1=st.floats(0.05, 30.0),
-    tau2=st.floats(0.05, 30.0),
-    b=st.floats(1.0, 60.0),
+    share=st.floats(0.05, 1.5), tau1=st.floats(0.05, 30.0), tau2=st.floats(0.05, 30.0), b=st.floats(1.0, 60.0)
 )
 def test_bath_tub_ends_where_its_formula_is_one(share: float, tau1: float, tau2: float, b: float) -> None:
     if share * math.exp(-b / tau2) >= 1.0:

@@ -22,15 +22,7 @@ from topologies.files import dumps, examples, load, loads
 from topologies.paths import Routes
 from topologies.presets import PAPER_MIX, RTX3090, GpuShare, campus54, three_tier
 from topologies.scale import Scale
-from topologies.spec import (
-    MAX_PORTS,
-    Campus,
-    Host,
-    Link,
-    ResearchReserve,
-    Role,
-    Tier,
-)
+from topologies.spec import MAX_PORTS, Campus, Host, Link, ResearchReserve, Role, Tier
 
 
 def test_a_host_that_no_link_reaches_is_named() -> None:
@@ -119,8 +111,7 @@ def test_exact_hazards_are_read_back_to_the_same_float(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("1 Gbit/s", 125e6), ("12.5 MB/s", 12.5e6), ("8 bit/s", 1.0), ("1e3kbit/s", 125e3)],
+    ("text", "value"), [("1 Gbit/s", 125e6), ("12.5 MB/s", 12.5e6), ("8 bit/s", 1.0), ("1e3kbit/s", 125e3)]
 )
 def test_rates_are_bits_or_bytes_as_written(text: str, value: float) -> None:
     assert units.parse_rate(text) == value

@@ -35,12 +35,7 @@ from experiments.inputs.traces import (
     load_trace,
     paper_campus,
 )
-from experiments.inputs.traces.availability_counts import (
-    Counts,
-    counts_of,
-    fit_counts,
-    parse_counts_csv,
-)
+from experiments.inputs.traces.availability_counts import Counts, counts_of, fit_counts, parse_counts_csv
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
 from experiments.inputs.traces.trace_file import parse_trace, trace_text

@@ -18,18 +18,10 @@ from rich.console import Console
 from controller.core.model import facts as f
 from controller.core.model.facts import AnyFact
 from experiments.cli.simulate import simulate_file
-from experiments.inputs.scenario import (
-    InverseLaw,
-    Owners,
-    Scenario,
-    demo_scenario,
-)
+from experiments.inputs.scenario import InverseLaw, Owners, Scenario, demo_scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.results.events_file import event_lines
-from experiments.worlds.virtual import (
-    VirtualRun,
-    simulate,
-)
+from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from topologies import presets
 from topologies.errors import SpecError

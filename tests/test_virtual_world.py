@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import facts as f
-from experiments.worlds.virtual import (
-    LOST,
-    Faults,
-    Overheads,
-)
+from experiments.worlds.virtual import LOST, Faults, Overheads
 from experiments.worlds.virtual.hosts import Disk, Process
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken

@@ -18,12 +18,7 @@ import trio
 
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
-from testbed.workloads.process import (
-    KILLS,
-    Exited,
-    ProcessGone,
-    SnapshotImpossible,
-)
+from testbed.workloads.process import KILLS, Exited, ProcessGone, SnapshotImpossible
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
 from testbed.workloads.synthetic import Synthetic
 from tests.job_desk import all_events, desk, next_of

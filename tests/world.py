@@ -17,12 +17,7 @@ from experiments.results.rules import not_promised
 from experiments.storms import setup
 from experiments.storms.play import run_until_over
 from experiments.storms.verdict import context_of
-from experiments.worlds.virtual import (
-    Failure,
-    Faults,
-    Overheads,
-    VirtualWorld,
-)
+from experiments.worlds.virtual import Failure, Faults, Overheads, VirtualWorld
 from experiments.worlds.virtual.invariants import Invariants, broken
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
