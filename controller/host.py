@@ -192,7 +192,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def handle(self, event: ev.Event) -> None:
         """Journal, decide, journal, commit, perform. What cannot be decided or written ends the run, and is in no journal."""
         super().handle(event)
-        self.submitted += isinstance(event, ev.JobSubmitted)
+        self.submitted += isinstance(event, ev.SubmitAsked)
         if self.spent_s >= SAVE_AFTER_S:  # a snapshot, so that a successor has little to decide again
             body = freeze(self.core)
             if body is not None:
@@ -330,7 +330,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 if why:
                                     peer.tell(m.Rejected(job.name, quoted(why)))
                                 else:
-                                    self.handle(ev.JobSubmitted(job, self.draws.random(), number))
+                                    self.handle(ev.SubmitAsked(job, self.draws.random(), number))
                             case m.Cancel(name):
                                 self.handle(ev.CancelAsked(name, number))
                             case m.StatusRequest():

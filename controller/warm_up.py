@@ -34,7 +34,7 @@ def rehearse(policy: str = Protocol().policy) -> None:
         core.handle(ev.AgentSaid(name, Hello(name, 1, 7200, [], [], [], True)), 0.0)
     for number in range(JOBS):
         spec = JobSpec(f"job{number}", 1000, 1.0, 10**9)
-        for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0):
+        for effect in core.handle(ev.SubmitAsked(spec, 0.0), 1.0):
             if isinstance(effect, do.Tell) and isinstance(effect.message, StartJob):  # it runs at once
                 started = JobStarted(spec.name, effect.message.attempt, 0, DIGEST)
                 core.handle(ev.AgentSaid(effect.host, started), 1.0)

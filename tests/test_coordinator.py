@@ -275,7 +275,7 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
 
 def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
     core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
-    [answer] = core.handle(ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, memory_bytes=1e15), 0.0, 7), 1.0)
+    [answer] = core.handle(ev.SubmitAsked(m.JobSpec("a", 1, 0.1, 1, memory_bytes=1e15), 0.0, 7), 1.0)
     assert isinstance(answer, do.Answer)
     assert isinstance(answer.message, m.Rejected)
     assert "memory" in answer.message.reason
@@ -284,13 +284,13 @@ def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
 
 def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
-    first, *_ = (e for e in core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 1.0) if isinstance(e, do.Answer))
+    first, *_ = (e for e in core.handle(ev.SubmitAsked(job("a"), 0.0, 7), 1.0) if isinstance(e, do.Answer))
     assert (
-        core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 2.0)
+        core.handle(ev.SubmitAsked(job("a"), 0.0, 7), 2.0)
         == [do.Answer(7, m.Accepted("a", before=True))]
         != [first]
     )
-    [other] = core.handle(ev.JobSubmitted(job("a", 5), 0.0, 7), 3.0)
+    [other] = core.handle(ev.SubmitAsked(job("a", 5), 0.0, 7), 3.0)
     assert isinstance(other, do.Answer)
     assert isinstance(other.message, m.Rejected)
 

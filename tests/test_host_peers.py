@@ -21,7 +21,7 @@ from msgspec import structs
 from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
-from controller.core.model.events import AgentSaid, JobSubmitted
+from controller.core.model.events import AgentSaid, SubmitAsked
 from controller.core.parameters import FENCE_MARGIN, Protocol, Queue
 from controller.host import CoordinatorHost
 from controller.persistence.journal import Journal, read_facts
@@ -387,9 +387,9 @@ async def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None
         assert isinstance(await third.heard(), m.Welcome)
 
 
-def submitted(name: str) -> JobSubmitted:
+def submitted(name: str) -> SubmitAsked:
     """The event that a job of that name was submitted."""
-    return JobSubmitted(m.JobSpec(name, 1000, 1.0, 1000), 0.0)
+    return SubmitAsked(m.JobSpec(name, 1000, 1.0, 1000), 0.0)
 
 
 # ---------------------------------------------------------------- jobs that no agent can run

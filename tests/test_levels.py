@@ -358,7 +358,7 @@ def test_slices_are_done_one_an_event_of_their_own_until_nothing_is_left() -> No
     busy = Busy(3)
     core = a_core(busy)
     assert core.next_deadline_s() == inf
-    core.handle(ev.JobSubmitted(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
+    core.handle(ev.SubmitAsked(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
     assert (busy.done, core.next_deadline_s()) == (0, 1.0)  # submitting decided, and only that
     seen = []
     while core.next_deadline_s() <= 1.0:
@@ -372,7 +372,7 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
     busy = Busy(5)
     busy.longest_wait_s = 2.0
     core = a_core(busy)
-    core.handle(ev.JobSubmitted(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
+    core.handle(ev.SubmitAsked(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
     effects = core.handle(ev.Woke(), 3.0)
     assert busy.done == 0
     assert effects[0].fact == f.JobRedirected("a", 0, 3.0, 2.0)  # type: ignore[union-attr]

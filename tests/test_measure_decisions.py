@@ -37,7 +37,7 @@ def by_messages(campus: Campus) -> Coordinator:
         core.handle(ev.AgentSaid(host, m.Hello(host, 1, 7200, [], [], [], True)), 0.001 * number)
     for number in range(10):
         spec = m.JobSpec(f"job{number + 1}", 360_000, 1.0, 2_000_000_000)
-        for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0 + number):
+        for effect in core.handle(ev.SubmitAsked(spec, 0.0), 1.0 + number):
             if isinstance(effect, do.Tell) and isinstance(effect.message, m.StartJob):
                 started = m.JobStarted(spec.name, effect.message.attempt, 0, "0")
                 core.handle(ev.AgentSaid(effect.host, started), 1.5 + number)

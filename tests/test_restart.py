@@ -60,7 +60,7 @@ def a_journal(
     assert memory is not None
     events, submitted = list(memory.events()), 0
     for number, (at_s, event) in enumerate(events):
-        submitted += isinstance(event, ev.JobSubmitted)
+        submitted += isinstance(event, ev.SubmitAsked)
         journal.begin()
         journal.append_input(at_s, event)
         for effect in again.handle(event, at_s):
@@ -92,7 +92,7 @@ def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_pat
     assert again.next_deadline_s() == world.coordinator.next_deadline_s()
     for at_s, event in (
         (30.0, ev.Woke()),
-        (31.0, ev.JobSubmitted(m.JobSpec("new", 10, 0.1, 1_000_000), 0.1)),
+        (31.0, ev.SubmitAsked(m.JobSpec("new", 10, 0.1, 1_000_000), 0.1)),
         (32.0, ev.AgentSaid("h4", m.OwnerReclaims(5.0, False, []))),
         (40.0, ev.AgentGone("h4", "gone")),
     ):
@@ -163,7 +163,7 @@ EVENTS: list[ev.Event] = [
     ev.AgentSaid("h1", m.TransferEnded("a:1>h2", "a", 1, "h2", True, 1, 2, 0.3, 0.99)),
     ev.AgentSaid("h1", m.CheckpointStored(m.StoredCheckpoint("a", 1, 2, 3, "d"))),
     ev.AgentGone("h1", "connection lost"),
-    ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, params={"x": 1.5, "y": True}), 0.123456789, 3),
+    ev.SubmitAsked(m.JobSpec("a", 1, 0.1, 1, params={"x": 1.5, "y": True}), 0.123456789, 3),
     ev.CancelAsked("a", 3),
     ev.LinksChanged([("h1", "a1", 1.5e6), ("a1", "h1", 0.0)]),
     ev.Woke(),

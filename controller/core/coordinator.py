@@ -188,7 +188,7 @@ class Coordinator:
                         snapshot_taken(cluster, host, message)
             case ev.AgentGone(name, reason):
                 membership.on_disconnect(cluster, cluster.hosts[name], reason)
-            case ev.JobSubmitted():
+            case ev.SubmitAsked():
                 if submit(cluster, event):
                     self._learn_s = now_s
             case ev.CancelAsked():

@@ -103,7 +103,7 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
     recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
     for at_s, event in journal.inputs(snapshot.event):
         events += 1
-        submitted += isinstance(event, ev.JobSubmitted)
+        submitted += isinstance(event, ev.SubmitAsked)
         try:
             effects = core.handle(event, at_s)
         except Exception as error:  # it was decided once: what could not be is in no journal

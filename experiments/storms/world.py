@@ -206,7 +206,7 @@ class StormWorld(VirtualWorld):
             return  # its process died of what it read before
         if (unread := self.connections.unread) is not None:
             again = partial(self.decide, event)
-            if isinstance(event, cev.JobSubmitted):
+            if isinstance(event, cev.SubmitAsked):
                 again = partial(self.submit, event.job, event.draw)
             unread.append(again)
         elif self.torn_for_s is not None:
@@ -214,7 +214,7 @@ class StormWorld(VirtualWorld):
             self.noticed("event torn")
             self.restart(down_s)
             match event:  # whoever asked had no answer
-                case cev.JobSubmitted():
+                case cev.SubmitAsked():
                     self.submit(event.job, event.draw)
                 case cev.CancelAsked():
                     self.cancel(event.job)

@@ -25,7 +25,7 @@ from testbed.messages import Accepted, JobSpec, Rejected
 from topologies.spec import Role
 
 
-def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
+def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
     """Accept a new job that can be run, and place it as paper B says: an offer, the queue, or on-demand. Return whether."""
     spec = event.job
     known = cluster.jobs.get(spec.name)

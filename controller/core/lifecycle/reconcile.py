@@ -148,7 +148,7 @@ def _reconcile_attempts(
 def _resend(cluster: Cluster, host: HostState) -> None:
     """Send what the host may have missed: rates, recoveries to send, and what was decided for its jobs meanwhile."""
     sent_here = sorted((flow.key, flow) for flow in cluster.flows.from_host(host.name))
-    for _, flow in sent_here:
+    for _, flow in sent_here:  # a fall to no rate comes with no new interval
         cluster.tell(host.name, m.Grant(flow.job, flow.destination, flow.rate_bytes_per_s))
     here = cluster.jobs_on(host)
     running = [job for job in here if job.phase is Phase.RUNNING]
@@ -310,6 +310,6 @@ def begin_resync(cluster: Cluster, before: Resync | None) -> Resync:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
             cluster.fence(host, now_s + protocol.lease_s + protocol.fence_margin_s)
-    once = (ev.JobSubmitted, ev.CancelAsked, ev.LinksChanged)
+    once = (ev.SubmitAsked, ev.CancelAsked, ev.LinksChanged)
     kept: list[ev.Event] = [e for e in before.kept if isinstance(e, once)] if before else []
     return Resync(awaited, now_s + RECOVERY_HEARTBEATS * protocol.heartbeat_s, kept=kept)

@@ -25,9 +25,8 @@ class AgentGone(Struct, frozen=True, tag=True):
     reason: str
 
 
-class JobSubmitted(Struct, frozen=True, tag=True):
-    """A job is submitted; the fact of the same name records that it was. `draw` in [0, 1) decides if the queue admits with
-    probability p."""
+class SubmitAsked(Struct, frozen=True, tag=True):
+    """Its user submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
 
     job: JobSpec
     draw: float
@@ -78,7 +77,7 @@ class Restarted(Struct, frozen=True, tag=True):
 Event = (
     AgentSaid
     | AgentGone
-    | JobSubmitted
+    | SubmitAsked
     | CancelAsked
     | Woke
     | LinksMeasured

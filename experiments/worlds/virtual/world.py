@@ -206,7 +206,7 @@ class VirtualWorld:
             self._unheard.add(spec.name)
             self.after(self.env.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
-            self.decide(cev.JobSubmitted(spec, draw))
+            self.decide(cev.SubmitAsked(spec, draw))
 
     def cancel(self, job: str) -> None:
         """Cancel a job for its user; again and again while the coordinator is dead."""
