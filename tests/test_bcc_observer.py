@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from experiments.benchmarks import bcc_observer
 from experiments.benchmarks.bcc_observer import BccObserver
 from tests.bpf_machine import in_own_namespace
 
-DATAGRAMS, CONNECTIONS = 70, 5
+DATAGRAMS = 70
 NO_SOCKET = "no socket"
 
 
@@ -38,28 +38,23 @@ def test_it_counts_what_was_done_in_each_network_and_the_other_observer_counts_t
     def body() -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         inode = inode_of("self")
-        with Observer({"here": inode}) as first, ExitStack() as last:
+        with Observer({"here": inode}) as first:
             before = second.read(inode)
             for _ in range(
                 DATAGRAMS
             ):  # each meets no socket; a socket of its own is told of no earlier answer
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
                     client.sendto(b"?", ("127.0.0.1", 9))
-            server = last.enter_context(socket.create_server(("127.0.0.1", 0)))
-            for _ in range(CONNECTIONS):
-                last.enter_context(socket.create_connection(server.getsockname()))
-                last.enter_context(server.accept()[0])
             with suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", 9))
             seen = second.read(inode) - before
-            assert seen.dropped[NO_SOCKET] == first.read()["here"].dropped[NO_SOCKET] == DATAGRAMS + 1
-            assert seen.established == 2 * CONNECTIONS  # both ends are in this network
+            assert seen[NO_SOCKET] == first.read()["here"].dropped[NO_SOCKET] == DATAGRAMS + 1
 
     with second:
         elsewhere = second.read(inode_of("self"))
         in_own_namespace(body)
         after = second.read(inode_of("self")) - elsewhere
-        assert after.dropped.get(NO_SOCKET, 0) < DATAGRAMS  # of other programs here, if any
+        assert after[NO_SOCKET] < DATAGRAMS  # of other programs here, if any
 
 
 def test_a_machine_without_bcc_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

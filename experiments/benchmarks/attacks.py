@@ -7,7 +7,6 @@ multiple of the host's own link, so that a trial costs a bounded part of the mac
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import struct
 import time
@@ -36,14 +35,10 @@ ARRIVE_S = 5.0
 PACE_S = 0.002  # frames leave in bursts of so long
 BEHIND_S = 0.1  # a sender that did not run makes up for so much at most
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
-ETH_IPV4, ETH_IPV6, ETH_TAG, ETH_EXPERIMENTAL = 0x0800, 0x86DD, 0x8100, 0x88B5
-TCP, UDP, TCP_OFFSET_ACK = 6, 17, 0x5010
-IPV4_BYTES, IPV6_BYTES, UDP_BYTES, ETHERNET_BYTES = 20, 40, 8, 14
+ETH_IPV4, ETH_TAG = 0x0800, 0x8100
+IPV4_BYTES, UDP_BYTES, ETHERNET_BYTES = 20, 8, 14
 DATAGRAM_BYTES = FRAME_BYTES - ETHERNET_BYTES - IPV4_BYTES - UDP_BYTES
-EF, AF41, CS1, BEST_EFFORT = (
-    each.dscp
-    for each in (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
-)
+AF41, BEST_EFFORT = TrafficClass.PLANNED.dscp, TrafficClass.RESEARCH.dscp
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +65,16 @@ class Frames:
     """Frames of full size, past the host's shaper and egress program."""
 
     dscp: int = BEST_EFFORT
-    ethertype: int = ETH_IPV4
-    tags: int = 0
+    is_tagged: bool = False
     forges_address: bool = False
     links: float = 1.0  # times the link's rate
 
     def made_at(self, station: SendingHost) -> bytes:
         """Return one frame with its checksum."""
-        ports = (PORT + 1, PORT + 1)
         source = station.neighbour if self.forges_address else station.address
-        tags = b"".join(struct.pack(">HH", ETH_TAG, 7) for _ in range(self.tags))
-        link = station.target_mac + station.mac + tags + struct.pack(">H", self.ethertype)
-        room = FRAME_BYTES - len(link)
-        if self.ethertype == ETH_IPV4:
-            body = ipv4(source, station.target, udp_header(ports, room - IPV4_BYTES), self.dscp, room)
-        elif self.ethertype == ETH_IPV6:
-            body = ipv6(source, station.target, ports, self.dscp, room)
-        else:
-            body = bytes(room)
-        return link + body
+        tag = struct.pack(">HH", ETH_TAG, 7) if self.is_tagged else b""
+        link = station.target_mac + station.mac + tag + struct.pack(">H", ETH_IPV4)
+        return link + datagram(source, station.target, self.dscp, FRAME_BYTES - len(link))
 
     def send(self, station: SendingHost) -> None:
         """Send frames until the process is killed."""
@@ -99,27 +85,18 @@ class Frames:
             paced(self.links * station.rate_bytes_per_s, len(frame), lambda: sock.send(frame))
 
 
-def udp_header(ports: tuple[int, int], size_bytes: int) -> bytes:
-    """Return the header of a datagram of `size_bytes` with it, without a checksum."""
-    return struct.pack(">HHHH", *ports, size_bytes, 0)
-
-
-def ipv4(source: str, target: str, header: bytes, dscp: int, size_bytes: int, protocol: int = UDP) -> bytes:
-    """Return a packet of `size_bytes`: IPv4, the header of its payload, zeros."""
+def datagram(source: str, target: str, dscp: int, size_bytes: int) -> bytes:
+    """Return an IPv4 packet of `size_bytes` with a datagram of zeros, which has no checksum."""
     addresses = socket.inet_aton(source) + socket.inet_aton(target)
-    head = struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, protocol, 0) + addresses
+    head = (
+        struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, socket.IPPROTO_UDP, 0)
+        + addresses
+    )
     total = sum(struct.unpack(">10H", head))
     total = (total & 0xFFFF) + (total >> 16)
     checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    header = struct.pack(">HHHH", PORT + 1, PORT + 1, size_bytes - IPV4_BYTES, 0)
     return (head[:10] + struct.pack(">H", checksum) + head[12:] + header).ljust(size_bytes, b"\0")
-
-
-def ipv6(source: str, target: str, ports: tuple[int, int], dscp: int, size_bytes: int) -> bytes:
-    """Return a datagram over IPv6, between mapped addresses."""
-    addresses = b"".join(ipaddress.IPv6Address(f"::ffff:{each}").packed for each in (source, target))
-    carried = size_bytes - IPV6_BYTES
-    first = struct.pack(">IHBB", 6 << 28 | dscp << 22, carried, UDP, 64)
-    return (first + addresses + udp_header(ports, carried)).ljust(size_bytes, b"\0")
 
 
 def paced(rate_bytes_per_s: float, size_bytes: int, send: Callable[[], object]) -> None:
@@ -153,38 +130,19 @@ def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> Non
                 time.sleep(PACE_S)
 
 
-def granted(station: SendingHost) -> socket.socket:
-    """Return a connection with a grant, as an agent makes it."""
+def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
+    """Send by a grant, as an agent does; or, with `keeps_pace` false, with its pacing off."""
     maps = HostMaps.open_pinned(station.pins)
     if station.enforcement is Enforcement.PACE:
         set_aggregate(maps, station.share_bytes_per_s)
         smooth_pacing()
     sock, grant = connected(station.target), station.grant_bytes_per_s
     FlowGuard(maps, sock, TrafficClass.PLANNED, grant, station.enforcement, station.congestion)
-    return sock
-
-
-def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
-    """Send by a grant; or, with `keeps_pace` false, with its pacing off."""
-    sock = granted(station)
     if not keeps_pace:
         sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("@Q", UNPACED))
     with suppress(ConnectionError):
         while True:
             sock.sendall(CHUNK)
-
-
-def forged_ports(station: SendingHost) -> None:
-    """Send segments with the addresses and ports of the host's own granted flow, from a raw socket, at the link's rate."""
-    sock = granted(station)
-    ports = sock.getsockname()[1], sock.getpeername()[1]
-    header = struct.pack(">HHIIHHHH", *ports, 0, 0, TCP_OFFSET_ACK, 0, 0, 0)
-    size_bytes = FRAME_BYTES - ETHERNET_BYTES
-    packet = ipv4(station.address, station.target, header, AF41, size_bytes, TCP)
-    frame = station.target_mac + station.mac + struct.pack(">H", ETH_IPV4) + packet
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
-        raw.bind((station.interface, 0))
-        paced(station.rate_bytes_per_s, FRAME_BYTES, lambda: raw.send(frame))
 
 
 def udp(station: SendingHost, *, dscp: int) -> None:
@@ -219,12 +177,11 @@ class Attack:
     # None: all keep their grants
     send: Callable[[SendingHost], None] | None
     links: float = 0.0  # its rate, in multiples of the link's; 0: of TCP
-    as_root: bool = False  # it needs frames, and so root
     in_quick: bool = False
 
 
-def _root(words: str, frames: Frames, *, in_quick: bool = False) -> Attack:
-    return Attack(words, frames.send, frames.links, as_root=True, in_quick=in_quick)
+def _frames(words: str, frames: Frames, *, in_quick: bool = False) -> Attack:
+    return Attack(words, frames.send, frames.links, in_quick=in_quick)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -238,21 +195,13 @@ ATTACKS: dict[str, Attack] = {
         in_quick=True,
     ),
     "udp": Attack("UDP at the link's rate that asks for AF41", lambda s: udp(s, dscp=AF41), 0.8),
-    "frames-ef": _root("frames past the host's programs, EF", Frames(EF)),
-    "frames-af41": _root("the same, AF41", Frames(AF41), in_quick=True),
-    "frames-cs1": _root("the same, CS1", Frames(CS1)),
-    "frames-unmarked": _root("the same, unmarked", Frames(), in_quick=True),
-    "frames-fast": _root("the same, AF41 at 4 times the link's rate", Frames(AF41, links=4.0)),
-    "forged-address": _root(
+    "frames-af41": _frames("frames past the host's programs, AF41", Frames(AF41), in_quick=True),
+    "frames-unmarked": _frames("the same, unmarked", Frames(), in_quick=True),
+    "frames-fast": _frames("the same, AF41 at 4 times the link's rate", Frames(AF41, links=4.0)),
+    "forged-address": _frames(
         "the same, AF41 from a neighbour's address", Frames(AF41, forges_address=True), in_quick=True
     ),
-    "forged-ports": Attack(
-        "segments with the ports of the host's own granted flow", forged_ports, as_root=True
-    ),
-    "tagged": _root("the same, AF41 behind a VLAN tag", Frames(AF41, tags=1)),
-    "tagged-twice": _root("the same, AF41 behind two tags", Frames(AF41, tags=2)),
-    "ipv6": _root("the same, AF41 in IPv6", Frames(AF41, ETH_IPV6)),
-    "ethertype": _root("frames of an EtherType that nobody knows", Frames(ethertype=ETH_EXPERIMENTAL)),
+    "tagged": _frames("the same, AF41 behind a VLAN tag", Frames(AF41, is_tagged=True)),
 }
 
 

@@ -1,4 +1,4 @@
-"""An independent count, by the BPF Compiler Collection, of what the kernel drops and of its TCP connections.
+"""An independent count, by the BPF Compiler Collection, of the packets that the kernel drops.
 
 It has no compiler, program, map or loader in common with the programs that enforce, so what both count the same is not counted
 wrong by either. The source is compiled here and now against any kernel's headers: it follows structures by the running kernel's
@@ -8,8 +8,7 @@ own offsets.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,8 +25,6 @@ MEMBERS: Final = {
     "SOCK_SKC_NET": [("sock_common", "skc_net")],
     "NET_NS_INUM": [("net", "ns"), ("ns_common", "inum")],
 }
-# above every number of `skb_drop_reason`
-ESTABLISHED: Final = 1 << 16
 PROGRAM: Final = """
 struct seen { u32 inode; u32 kind; };
 BPF_HASH(counts, struct seen, u64, 16384);
@@ -54,33 +51,12 @@ RAW_TRACEPOINT_PROBE(kfree_skb)
     void *skb = (void *)ctx->args[0];
     void *device = follow(skb, SK_BUFF_DEV), *sk = device ? 0 : follow(skb, SK_BUFF_SK);
     if (device)
-        count(follow(device, NET_DEVICE_ND_NET), (u32)ctx->args[2] & (ESTABLISHED - 1));
+        count(follow(device, NET_DEVICE_ND_NET), (u32)ctx->args[2]);
     else if (sk)
-        count(follow(sk, SOCK_SKC_NET), (u32)ctx->args[2] & (ESTABLISHED - 1));
-    return 0;
-}
-
-/* sk, old state, new state: 1 is established (include/net/tcp_states.h) */
-RAW_TRACEPOINT_PROBE(inet_sock_set_state)
-{
-    if ((u32)ctx->args[2] == 1)
-        count(follow((void *)ctx->args[0], SOCK_SKC_NET), ESTABLISHED);
+        count(follow(sk, SOCK_SKC_NET), (u32)ctx->args[2]);
     return 0;
 }
 """
-
-
-@dataclass(frozen=True, slots=True)
-class BccCounts:
-    """Counts of one network namespace: packets by the kernel's reason in words, and TCP connections that came to be."""
-
-    dropped: Mapping[str, int]
-    established: int
-
-    def __sub__(self, earlier: BccCounts) -> BccCounts:
-        """Return counts since `earlier`."""
-        dropped = {key: count - earlier.dropped.get(key, 0) for key, count in self.dropped.items()}
-        return BccCounts(dropped, self.established - earlier.established)
 
 
 class BccObserver:
@@ -96,7 +72,7 @@ class BccObserver:
         source, include = kernel_headers()
         if source is not None:
             os.environ["BCC_KERNEL_SOURCE"] = source
-        flags = [f"-D{name}={value}" for name, value in (offsets | {"ESTABLISHED": ESTABLISHED}).items()]
+        flags = [f"-D{name}={value}" for name, value in offsets.items()]
         try:
             from bcc import BPF  # a package of the distribution's Python
 
@@ -112,14 +88,15 @@ class BccObserver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, inode: int) -> BccCounts:
-        """Return counts of the network namespace of this inode since the beginning."""
-        found = {
-            seen.kind: count.value for seen, count in self._programs[b"counts"].items() if seen.inode == inode
-        }
-        established, names = found.pop(ESTABLISHED, 0), drop_reasons()
-        return BccCounts(
-            {names.get(kind, f"reason {kind}"): count for kind, count in found.items()}, established
+    def read(self, inode: int) -> Counter[str]:
+        """Return drops by the kernel's reason in words, in the network namespace of this inode, since the beginning."""
+        names, counts = drop_reasons(), self._programs[b"counts"]
+        return Counter(
+            {
+                names.get(seen.kind, f"reason {seen.kind}"): count.value
+                for seen, count in counts.items()
+                if seen.inode == inode
+            }
         )
 
     def close(self) -> None:

@@ -1,10 +1,9 @@
-"""The coordinator's thinking time: one tick, P1 for all jobs, P2 for one reclaim, P3 for the set; and two months in virtual time.
+"""The coordinator's thinking time: one tick, the end of a period, ten owners at once; and two months in virtual time.
 
 A *tick* is the cost of an owner's notice to the live coordinator: `handle` of that message and `next_deadline_s`, which its loop
 calls after each event. `handle` chooses a destination (P2), admits the move (P3), shares all links, plans all checkpoints (P1)
-and shares again. A *periodic tick* is the end of a control period without a reclaim: P1 and P3. Beside them stand the decisions
-alone, as the policy's functions on inputs that are ready; P2 remembers nothing of other moments, as at a reclaim. Sockets,
-decoding and the journal are not in it. Time is processor time: on a busy machine the clock on the wall measures its other users.
+and shares again. A *periodic tick* is the end of a control period without a reclaim: P1 and P3. Sockets, decoding and the
+journal are not in it. Time is processor time: on a busy machine the clock on the wall measures its other users.
 
 The core is pure, so nothing else of the system has to run. Garbage collection is on, as it is live; the campus's own objects are
 frozen first, as a server does once it is up.
@@ -23,15 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
-from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
-from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.finish import TOGETHER_S
-from controller.core.lifecycle.grants import committed
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
@@ -47,19 +41,11 @@ QUICK_SIZES = (54, 500, 5_000)
 SAMPLES = {54: 400, 500: 300, 5_000: 100, 50_000: 20}  # enough for a 99th percentile where it is asked for
 NOTICE_S = 600.0
 TARGETS_S = {54: 0.5e-3, 500: 2e-3, 5_000: 20e-3}  # of the whole tick's median
-PLACEMENT_TARGET_S = 0.3e-3  # of P2 alone at 500 hosts
 MAX_P99_OVER_MEDIAN = 3.0
 PAPER_S = {54: 3e-3, 500: 18e-3}  # paper A, appendix B and Fig. 8: "coordinator scheduling latency"
 SIMULTANEOUS = 10
 TWO_MONTHS_S = 40.0
-FIGURES = {
-    "periodic_tick": "periodic tick",
-    "ten_reclaims": "10 reclaims",
-    "p1": "P1",
-    "p2": "P2",
-    "p2_ten": "10 x P2",
-    "p3": "P3",
-}
+FIGURES = {"periodic_tick": "periodic tick", "ten_reclaims": "10 reclaims"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +95,8 @@ def goals(result: Result) -> Iterator[Goal]:
         times = tick["p99_s"] / tick["median_s"]
         yield at_most(f"the same, p99 over median at {hosts}", times, MAX_P99_OVER_MEDIAN, "{:.2g}".format)
     if of := sizes.get("500"):
-        yield at_most("P2 at 500 hosts, median", of["p2"]["median_s"], PLACEMENT_TARGET_S, in_ms)
-        for name, single, words in (
-            ("p2_ten", "p2", "P2 for ten over P2 for one"),
-            ("ten_reclaims", "tick", "ten reclaims over one"),
-        ):
-            times = of[name]["median_s"] / of[single]["median_s"]
-            yield at_most(f"{words}, 500 hosts", times, SIMULTANEOUS, "{:.2g}".format)
+        times = of["ten_reclaims"]["median_s"] / of["tick"]["median_s"]
+        yield at_most("ten reclaims over one, 500 hosts", times, SIMULTANEOUS, "{:.2g}".format)
     yield at_most("61 days of reclaimnet", result["two_months"]["cpu_s"], TWO_MONTHS_S, "{:.3g} s".format)
 
 
@@ -176,10 +157,6 @@ class AtWork:
             "tick": [self._reclaim(1) for _ in range(self.samples)],
             "periodic_tick": [self._periodic_tick() for _ in range(self.samples)],
             "ten_reclaims": [self._reclaim(SIMULTANEOUS) for _ in range(few)],
-            "p1": [self._time(self._checkpoints) for _ in range(few)],
-            "p2": [self._time(lambda: self._destinations(1)) for _ in range(self.samples)],
-            "p2_ten": [self._time(lambda: self._destinations(SIMULTANEOUS)) for _ in range(few)],
-            "p3": [self._time(self._admission) for _ in range(few)],
         }
 
     def _time(self, work: Callable[[], object]) -> float:
@@ -219,39 +196,6 @@ class AtWork:
         """Return the next jobs, in turn."""
         first, self._next = self._next, self._next + count
         return [self.movable[(first + i) % len(self.movable)] for i in range(min(count, len(self.movable)))]
-
-    # ------------------------------------------------------------ decisions alone
-
-    def _checkpoints(self) -> None:
-        """Plan all jobs but one, another one each time, from the prices of the last plan: as after a reclaim."""
-        gone = self._jobs(1)[0]
-        jobs = [job for job in self.core.cluster.jobs.values() if job.standby is not None and job is not gone]
-        plan_all(self.core.cluster, jobs)
-
-    def _destinations(self, count: int) -> None:
-        world = self.core.cluster
-        # what is kept of the last decision does not count
-        world.index.places.reaches(np.zeros(len(world.network)))
-        world.hazards.levels(self.now_s - 1.0)
-        for job in self._jobs(count):
-            assert job.host is not None
-            wanted = request(world, job, job.host, job.spec.payload_bytes, NOTICE_S)
-            choose_host(world, world.policy.select, wanted, [job.host], residual(world, reserved_rate), 0.5)
-
-    def _admission(self) -> None:
-        world, jobs = self.core.cluster, self._jobs(SIMULTANEOUS)
-        asked = [
-            MigrationRequest(
-                job.name,
-                job.spec.payload_bytes,
-                self.now_s + NOTICE_S,
-                world.protocol.restart_s,
-                world.routes.route(job.host or "", job.standby),
-            )
-            for job in jobs
-            if job.standby is not None
-        ]
-        world.policy.admit(asked, self.now_s, world.capacity.spendable, committed(world))
 
 
 def growth_exponent(seconds: dict[int, float]) -> float:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from experiments.benchmarks.bringup import SETTLE_S
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, in_ms, quantiles, table_of
-from experiments.benchmarks.programs import PORT, SINK, SOURCE, cpu_s, program, said
+from experiments.benchmarks.programs import PORT, SINK, SOURCE, cpu_s, program, round_trips, said
 from testbed.emulation.campus import LiveCampus
 from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce
 from topologies.paths import Routes
@@ -34,7 +34,7 @@ from topologies.spec import Campus, Fabric
 from topologies.units import GBIT_PER_S, format_rate
 
 FAST = 40 * GBIT_PER_S
-PROBE_INTERVAL_S = 0.0005
+PROBE_INTERVAL_S, PING_INTERVAL_S = 0.0005, 0.002
 BEFORE_S, AFTER_S = 0.4, 0.8  # of a probe: before the cut, and until the gap is over
 PROBED = leaf_spine(3, 2, 2)
 # trunks on the probe's way from h1 to h3, each cut at its first end
@@ -47,26 +47,6 @@ THROUGHPUT = {
     "the slowest of eight": "least_of_eight_bytes_per_s",
 }
 
-_ECHO = """
-import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", int(sys.argv[1])))
-print("ready", flush=True)
-while True:
-    data, peer = s.recvfrom(64)
-    s.sendto(data, peer)
-"""
-_PING = """
-import socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(2)
-s.connect((sys.argv[1], int(sys.argv[2])))
-for _ in range(int(sys.argv[3])):
-    begin = time.perf_counter()
-    s.send(b"x")
-    s.recv(64)
-    print(time.perf_counter() - begin)
-"""
 _LISTEN = """
 import json, socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -170,11 +150,7 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
         up_s = time.perf_counter() - begin_s
         pairs = [(f"h{n}", f"h{n + 8}") for n in range(1, 9)]
         a, b = pairs[0]
-        with program(net, b, _ECHO, PORT) as echo:
-            said(echo)
-            with program(net, a, _PING, net.get(b).IP(), PORT, pings + 1) as ping:
-                # the first also asks for the address
-                round_trips = [float(said(ping)) for _ in range(pings + 1)][1:]
+        trips = round_trips(net, a, b, pings, PING_INTERVAL_S)
         before_s = _switch_cpu_s(net)
         one = _throughput(net, pairs[:1], seconds)
         switches_s = _switch_cpu_s(net) - before_s
@@ -189,7 +165,7 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
         "one_pair_bytes_per_s": sum(one),
         "eight_pairs_bytes_per_s": sum(eight),
         "least_of_eight_bytes_per_s": min(eight),
-        "round_trip_s": quantiles(round_trips),
+        "round_trip_s": trips,
         "switch_cpu_share": switches_s / seconds,
     }
 

@@ -65,7 +65,7 @@ WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
 # in these rows unauthorised traffic competes as research: no switch can tell them apart
-AS_RESEARCH = ("sockets", "udp", "frames-unmarked", "ethertype")
+AS_RESEARCH = ("sockets", "udp", "frames-unmarked")
 SHORT = 0.05  # as `RunContext.research_tolerance`
 # a sender of frames that sent a smaller share of its intended rate did not attack
 MIN_SENT = 0.8

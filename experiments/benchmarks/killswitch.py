@@ -229,10 +229,10 @@ def one_trial(stage: Arena, switch: KillSwitch, path: ClosingPath, observer: Bcc
     received = stage.received_by_others()
     try:
         trial = stage.storm.trial(path.act, dropped if path.uses_switch else None, path.pause_s)
-        seen = (observer.read(stage.inode) - before).dropped if observer and before else None
+        seen = observer.read(stage.inode) if observer else None
         return replace(
             trial,
-            observed=None if seen is None else seen.get(path.reason, 0),
+            observed=None if seen is None or before is None else seen[path.reason] - before[path.reason],
             others=stage.received_by_others() - received,
         )
     finally:

@@ -7,7 +7,6 @@ machine. All delays and changes happen on one standing campus, which is itself a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,10 +24,10 @@ from experiments.benchmarks.frame import (
     seconds_of,
     table_of,
 )
+from experiments.benchmarks.programs import round_trips
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
-from testbed.errors import SetupError
 from topologies.presets import three_tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate
 
@@ -56,16 +55,22 @@ def measure(run: Run) -> dict[str, Any]:
     pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if run.quick else (PINGS, FLOW_S)
     with LiveCampus(three_tier(2, 1, access_bytes_per_s=FAST)) as net:
         result: dict[str, Any] = {
-            "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
+            "plain": {
+                "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
+                "bytes_per_s": _throughput(net, flow_s),
+            },
             "cut_s": seconds_of(lambda: net.set_link("h1", "a1", delay=0)),
         }
         result["through_the_line"] = {
-            "rtt_s": _round_trips(net, pings),
+            "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
             "bytes_per_s": _throughput(net, flow_s),
         }
         net.set_link("h1", "a1", delay=DELAY_S)
         before = _line(net)
-        result["delayed"] = {"rtt_s": _round_trips(net, pings), "idle": _lateness(_line(net), before)}
+        result["delayed"] = {
+            "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
+            "idle": _lateness(_line(net), before),
+        }
         before = _line(net)
         result["delayed"] |= {
             "bytes_per_s": _throughput(net, flow_s),
@@ -141,15 +146,6 @@ def tables(result: Result) -> Iterator[Table]:
     rows.append(("a plain cable is replaced by the line in", f"{result['cut_s'] * 1e3:.0f} ms"))
     rows.append(("a rate is changed and read back in", trips(result["change_s"])))
     yield table_of("Two hosts on one switch", ("", "measured"), rows)
-
-
-def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:
-    target = net.get("h2").IP()
-    text = net.get("h1").cmd(f"ping -n -c {count} -i {PING_INTERVAL_S} -W 2 {target}")
-    found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
-    if len(found) < 0.9 * count:
-        raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
-    return quantiles(found[1:])  # the first asks for the address too
 
 
 def _throughput(net: LiveCampus, seconds: float) -> float:

@@ -1,16 +1,18 @@
-"""Small programs on hosts of a live campus, and the processor time of processes."""
+"""Small programs and pings on hosts of a live campus, and the processor time of processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiments.benchmarks.frame import quantiles
 from testbed.emulation.campus import LiveCampus
-from testbed.errors import CommandFailed
+from testbed.errors import CommandFailed, SetupError
 
 PORT = 7100
 # bytes/s in the seconds after a connection; 0 of one that does not come: switches in user space may starve one among many
@@ -59,6 +61,16 @@ def said(process: subprocess.Popen[str]) -> str:
     if not line:
         raise CommandFailed(["probe"], process.wait(), process.stderr.read())
     return line
+
+
+def round_trips(net: LiveCampus, source: str, target: str, count: int, interval_s: float) -> dict[str, float]:
+    """Return quantiles of ping's round trips in s. SetupError: many were lost."""
+    command = f"ping -n -c {count + 1} -i {interval_s} -W 2 {net.get(target).IP()}"
+    text = net.get(source).cmd(command)
+    found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
+    if len(found) < 0.9 * count:
+        raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
+    return quantiles(found[1:])  # the first asks for the address too
 
 
 def cpu_s(pid: int | None) -> float:

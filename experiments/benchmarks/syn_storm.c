@@ -48,7 +48,6 @@ struct shared {
 	uint64_t done; /* the round whose result stands below */
 	uint64_t sent; /* grows while the round runs */
 	uint64_t answered;
-	uint64_t reset; /* answered by a reset */
 	uint64_t let_in_after_return; /* SYNs that were sent after the call was over, and were answered */
 	uint64_t missed; /* SYNs without an answer, before the last that had one */
 	uint64_t last_answer_ns;
@@ -151,12 +150,8 @@ static void take_answers(int fd, struct shared *s, uint32_t first, uint32_t coun
 		    ip->saddr != frame.ip.daddr || tcp->source != frame.tcp.dest || !tcp->ack)
 			continue;
 		n = ntohl(tcp->ack_seq) - 1 - first;
-		if (n >= count || syns[n].answered_ns)
+		if (n >= count || syns[n].answered_ns || tcp->rst)
 			continue;
-		if (tcp->rst) {
-			s->reset++;
-			continue;
-		}
 		for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 			if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
 				struct timespec t;

@@ -40,8 +40,8 @@ PORT = 7009
 LEAD_S, TAIL_S = 0.002, 0.003  # of the storm before the act, and after the call is over, at least
 LEAD_SYNS, TAIL_SYNS = 50, 100  # the same; a busy machine may keep the storm from its processor
 ANSWER_S = 10.0
-_WORDS = struct.Struct("=16Q")  # struct shared of syn_storm.c
-_COUNTS = ("sent", "answered", "reset", "let_in_after_return", "missed")
+_WORDS = struct.Struct("=15Q")  # struct shared of syn_storm.c
+_COUNTS = ("sent", "answered", "let_in_after_return", "missed")
 _TIMES = ("last_answer_ns", "refused_ns", "let_in_ns")
 _NAMES = ("round", "stop", "act_ns", "returned_ns", "pause_ns", "begun", "done", *_COUNTS, *_TIMES, "is_full")
 _AT = {name: number for number, name in enumerate(_NAMES)}

@@ -4,18 +4,14 @@ Two processes, each in a network namespace of its own, joined by a veth pair. Ev
 to the receiver's last message. The kinds alternate in every round, and each has a bare transfer of its own just before it: a
 ratio is the median over the rounds of a transfer's rate over its own bare one's, since a machine's speed changes all the time.
 
-    bare            sendfile(2) into a socket whose receiver throws the bytes away
-    hashed          the same, and the receiver hashes what it throws away
-    written tmpfs   the same as bare, and the receiver writes a new file: the cost of keeping bytes by itself
-    written disk    likewise on a disk, not synced
-    cold ...        `send_checkpoint` to `serve_checkpoints` into a store just opened: every chunk verified, the file synced and
-                    renamed before "stored". All of its pages are new.
-    steady ...      likewise, as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1 was dropped, whose
-                    file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one that the
-                    receiver has: all bytes move.
+    bare    sendfile(2) into a socket whose receiver throws the bytes away
+    tmpfs   `send_checkpoint` to `serve_checkpoints` as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1
+            was dropped, whose file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one
+            that the receiver has: every chunk moves, is verified, and the file is synced and renamed before "stored"
+    disk    likewise, on a disk
 
-Of the transfers into a disk's store a second figure leaves out the commit (fsync, renames): the disk's own time. On tmpfs that
-time is 0, so the goal compares `steady tmpfs` with `bare`; the disk's figure without its commit is judged apart.
+The disk's own time is in its commit (fsync, renames), which a third figure leaves out. On tmpfs that time is 0, so the goal
+compares `tmpfs` with `bare`.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -35,7 +31,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from blake3 import blake3
 from rich.table import Table
 
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, table_of
@@ -52,17 +47,12 @@ PORT: Final = 9000
 # memory is touched, and the first file to write over lies ready after two checkpoints
 WARM_UP_ROUNDS: Final = 3
 CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
+UNSYNCED: Final = "disk, less its commit"
 KINDS: Final = {
     "bare": "bare: sendfile, discarded",
-    "hashed": "bare, hashed, discarded",
-    "written_tmpfs": "bare, written to a new file (tmpfs)",
-    "cold_tmpfs": "verified, stored, new store (tmpfs)",
-    "steady_tmpfs": "verified, stored, checkpoint n+1 (tmpfs)",
-    "written_disk": "bare, written to a new file (disk, no fsync)",
-    "cold_disk": "verified, stored, new store (disk, fsync)",
-    "cold_disk_unsynced": "  the same less its commit",
-    "steady_disk": "verified, stored, checkpoint n+1 (disk, fsync)",
-    "steady_disk_unsynced": "  the same less its commit",
+    "tmpfs": "verified and stored on tmpfs, checkpoint n+1",
+    "disk": "verified and stored on a disk, checkpoint n+1",
+    UNSYNCED: "  the same less its commit",
 }
 
 
@@ -75,29 +65,24 @@ def measure(run: Run) -> dict[str, Any]:
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, None)}
         for place, path in places.items():
-            # the sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free
-            needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
+            # the sender's contents and a store of two files lie on tmpfs; spare files may hold a quarter of what is free
+            needed = (CONTENTS + 4 if place == "tmpfs" else 4) * size_bytes
             if (free := shutil.disk_usage(path).free) < needed:
                 raise SetupError(
                     f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}"
                 )
         sender, receiver = _joined(stack)
         sender.order(do="prepare", place=str(places["tmpfs"]), size_bytes=size_bytes)
-        kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
-        for place, path in places.items():
-            kinds += [(f"written_{place}", "bare", path)]
-            kinds += [(f"{way}_{place}", way, path) for way in ("cold", "steady")]
         for number in range(WARM_UP_ROUNDS + rounds):
             # bytes per second of one transfer of each kind, and its ratio to the bare one before it
-            content, rates, ratios = number % CONTENTS, dict[str, float](), dict[str, float]()
-            for name, way, where in kinds:
-                bare, _ = _transfer(sender, receiver, "bare", None, content)
+            content, rates, ratios = number % CONTENTS, dict[str, float](), {"bare": 1.0}
+            for name, path in places.items():
+                bare, _ = _transfer(sender, receiver, None, content)
                 rates["bare"] = max(bare, rates.get("bare", 0.0))
-                rates[name], unsynced = _transfer(sender, receiver, way, where, content)
-                if name.endswith("_disk") and way != "bare":
-                    rates[f"{name}_unsynced"] = unsynced
-                ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
-            rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}})
+                rates[name], unsynced = _transfer(sender, receiver, path, content)
+                ratios[name] = rates[name] / bare
+            rates[UNSYNCED], ratios[UNSYNCED] = unsynced, unsynced / bare
+            rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": ratios})
         receiver.order(do="close_stores")
     kept = rows[WARM_UP_ROUNDS:]
     medians, ratios = (
@@ -109,7 +94,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 def goals(result: Result) -> Iterator[Goal]:
     """Yield the rate of checkpoint n + 1 on tmpfs over the bare one."""
-    ratio = result["ratio_to_bare"]["steady_tmpfs"]
+    ratio = result["ratio_to_bare"]["tmpfs"]
     yield at_least("checkpoint n+1, verified and stored, over bare sendfile", ratio, GOAL, "{:.2f}".format)
 
 
@@ -126,13 +111,10 @@ def tables(result: Result) -> Iterator[Table]:
     )
 
 
-def _transfer(
-    sender: Node, receiver: Node, way: str, place: Path | None, content: int
-) -> tuple[float, float]:
-    """Return bytes per second with and without the commit."""
-    receiver.order(do="receive", way=way, place=None if place is None else str(place))
-    how = "send_checkpoint" if way in ("cold", "steady") else "send_bare"
-    sent = sender.order(do=how, sequence=content + 1)
+def _transfer(sender: Node, receiver: Node, place: Path | None, content: int) -> tuple[float, float]:
+    """Return bytes per second with and without the commit; `place` None: of a bare transfer."""
+    receiver.order(do="receive", place=None if place is None else str(place))
+    sent = sender.order(do="send_bare" if place is None else "send_checkpoint", sequence=content + 1)
     commit_s = receiver.order(do="end")["commit_s"]
     return sent["bytes"] / sent["duration_s"], sent["bytes"] / (sent["duration_s"] - commit_s)
 
@@ -213,7 +195,7 @@ class _Receiver:
             case "receive":
                 self._listening.clear()
                 self._ending.clear()
-                self._received = ThreadPoolExecutor(1).submit(self._receive, order["way"], order["place"])
+                self._received = ThreadPoolExecutor(1).submit(self._receive, order["place"])
                 while not self._listening.wait(0.001):
                     if self._received.done():
                         self._received.result()
@@ -226,31 +208,19 @@ class _Receiver:
                     store.close()
         return {}
 
-    def _receive(self, way: str, place: str | None) -> float:
-        """Return the commit's seconds: 0 of bytes that are discarded, hashed or written to a new file."""
-        if way == "hashed":
-            return self._take(lambda data: blake3(data).digest())
-        if way == "bare":
-            with tempfile.TemporaryFile(dir=place) as file:
-                return self._take(lambda data: None if place is None else os.write(file.fileno(), data))
-        assert place is not None
-        if way == "steady":
+    def _receive(self, place: str | None) -> float:
+        """Return the commit's seconds: 0 of bytes that are discarded."""
+        if place is not None:
             if place not in self._stores:
-                self._stores[place] = CheckpointStore(Path(place) / "steady")
+                self._stores[place] = CheckpointStore(Path(place) / "store")
             return trio.run(self._store, self._stores[place])
-        with CheckpointStore(Path(place) / "cold") as store:
-            commit_s = trio.run(self._store, store)
-            store.forget("measured")
-        return commit_s
-
-    def _take(self, use: Callable[[memoryview], object]) -> float:
         buffer = memoryview(bytearray(CHUNK_BYTES))
         with socket.create_server((RECEIVER, PORT)) as listener:
             self._listening.set()
             sock, _ = listener.accept()
             with sock:
-                while count := sock.recv_into(buffer):
-                    use(buffer[:count])
+                while sock.recv_into(buffer):
+                    pass
                 sock.sendall(b"x")
         return 0.0
 
