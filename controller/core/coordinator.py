@@ -9,7 +9,7 @@ Same events, same effects: a coordinator that is handed the events of a journal 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from controller.core.admission.admission import migration_share
@@ -46,7 +46,7 @@ from controller.core.network.capacity import LinkCapacity
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
-from controller.core.queueing.queue import Fixed, SpotQueue
+from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -87,12 +87,7 @@ class Coordinator:
                 migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
                 borrows=row.borrows,
             ),
-            SpotQueue(
-                learner,
-                terms.offer_ttl_s,
-                lambda job, offers: choose_offer(self.cluster, job, offers),
-                lambda offer: gpus_behind(self.cluster, offer),
-            ),
+            SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
                 sorted(host.name for host in agents if host.role is Role.VOLUNTEER),
                 protocol.hazard_window_s,
@@ -235,3 +230,11 @@ class Coordinator:
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
+
+    def _gpus_behind(self, offer: int) -> int:
+        """Return how many GPUs a job that takes an offer can have, for the queue."""
+        return gpus_behind(self.cluster, offer)
+
+    def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
+        """Return which of several offers a job should take, for the queue."""
+        return choose_offer(self.cluster, job, offers)

@@ -74,7 +74,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
         name, standby = f"job{number + 1}", rng.choice(idle)
         payload_bytes = int(rng.uniform(*PAYLOADS_BYTES))
         spec = JobSpec(name, 360_000, 1.0, payload_bytes, loss_budget_s=rng.choice(LOSS_BUDGETS_S))
-        job = world.jobs[name] = JobState(spec)
+        world.jobs.add(job := JobState(spec))
         begin_attempt(world, job, host, None)
         world.advance(job, "offered")
         world.advance(job, "started")

@@ -36,7 +36,7 @@ def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = cluster.jobs[spec.name] = JobState(spec)
+    cluster.jobs.add(job := JobState(spec))
     cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, gpus=spec.gpus))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)

@@ -263,8 +263,9 @@ class JobTable(dict[str, JobState]):
         # those that are not over, by name: another list with every change, so that a loop over one may end jobs
         self.unfinished: list[JobState] = []
 
-    def __setitem__(self, name: str, job: JobState) -> None:
-        super().__setitem__(name, job)
+    def add(self, job: JobState) -> None:
+        """Add a job that was submitted."""
+        self[job.name] = job
         self.unfinished = sorted([*self.unfinished, job], key=attrgetter("name"))
 
     def over(self, job: JobState) -> None:
