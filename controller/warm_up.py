@@ -44,7 +44,6 @@ def rehearse(policy: str = Protocol().policy) -> None:
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
-    core.cluster.flows.rows().paths.crossing([0])  # P1 asks where loss budgets ask for more than a link has
     # more migrations than a link can carry ask P3, so that it has to choose
     cluster = core.cluster
     way = cluster.routes.way(*list(cluster.hosts)[:2])

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from controller.core.admission.admission import migration_share
+from controller.core.network.capacity import migration_share
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
@@ -16,7 +16,6 @@ from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, Role
-from topologies.units import PAYLOAD_SHARE
 
 HORIZON_S = 10_000.0
 
@@ -32,7 +31,7 @@ def window(seed: int, *, hosts: int = 4, jobs: int = 3, targets_apart_s: float =
     stays = {name: (_stay(rng, name, ends=rng.random() < 0.6, apart_s=targets_apart_s),) for name in names}
     stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
-    share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
+    share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve)
     budgets = ClassBudgets(migrations := LinkBudgets(share), migrations)
     if seed % 2:
         budgets = ClassBudgets(migrations, LinkBudgets({link: 2.0 * rate for link, rate in share.items()}))

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from controller.core.admission import admission as p3
 from controller.core.admission.admission import Held, Reason, Refusal
 from controller.core.admission.schedule import MigrationRequest
+from controller.core.network.capacity import migration_share
 from tests.demands import Demand, shared
 from topologies.spec import DirectedLink, ResearchReserve
+from topologies.units import PAYLOAD_SHARE
 
 UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")
 
@@ -32,12 +34,8 @@ def test_a_notice_that_the_restart_uses_up_is_infeasible(notice_s: float) -> Non
 
 def test_every_link_keeps_the_larger_reserve_and_a_small_link_has_nothing_to_give() -> None:
     reserve = ResearchReserve(beta=0.3, minimum_bytes_per_s=20.0)
-    assert p3.migration_share({UP: 100.0, TRUNK: 40.0, SIDE: 10.0}, reserve) == {
-        UP: 70.0,
-        TRUNK: 20.0,
-        SIDE: 0.0,
-    }
-    assert p3.migration_share({UP: 100.0}, reserve, payload_share=0.5) == {UP: 35.0}
+    share = migration_share({UP: 100.0, TRUNK: 40.0, SIDE: 10.0}, reserve)
+    assert share == {UP: 70.0 * PAYLOAD_SHARE, TRUNK: 20.0 * PAYLOAD_SHARE, SIDE: 0.0}
 
 
 def test_as_printed_admission_stops_at_the_first_misfit() -> None:

@@ -122,7 +122,7 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
         assert cluster.installation.answers, story
         access = played.campus.access_link("l1")
-        capacity = cluster.capacity.bandwidth.capacity[DirectedLink(access.a, access.b)]
+        capacity = cluster.capacity.wire[DirectedLink(access.a, access.b)]
         assert capacity == round(access.rate_bytes_per_s), story
         routes = Routes(played.campus)
         for a, b in (("l1", "p1"), ("p2", "l3")):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.network.links import Network, Residual
+from controller.core.network.links import Network
 from controller.core.placement.tree_rates import Places, Reaches
 from controller.numerics.arrays import Floats
 from topologies.paths import Routes
 from topologies.presets import campus54, three_tier
-from topologies.spec import Campus, Role
+from topologies.spec import Campus, DirectedLink, Role
 
 CAMPUSES = [three_tier(11, 3, 2, hosts_per_access=2), three_tier(1, 1, 0), campus54()]
 
@@ -23,7 +23,7 @@ def places_of(campus: Campus) -> tuple[Places, Network, Routes]:
     return Places(campus, volunteers, network, routes), network, routes
 
 
-def bandwidth(routes: Routes, free: Residual, source: str, target: str) -> float:
+def bandwidth(routes: Routes, free: dict[DirectedLink, float], source: str, target: str) -> float:
     return min((free[link] for link in routes.route(source, target)), default=math.inf)
 
 
@@ -35,8 +35,8 @@ def free_column(network: Network, seed: int) -> Floats:
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000))
 def test_bandwidths_are_those_of_the_narrowest_link_of_each_path(campus: Campus, seed: int) -> None:
     places, network, routes = places_of(campus)
-    free = Residual(network, free_column(network, seed))
-    reaches = Reaches(places, free.column)
+    column = free_column(network, seed)
+    free, reaches = dict(zip(network.links, column.tolist(), strict=True)), Reaches(places, column)
     everybody = [host.name for host in campus.hosts if host.role is not Role.COORDINATOR]
     for source in everybody[:: max(1, len(everybody) // 7)]:
         expected = [bandwidth(routes, free, source, target) for target in places.hosts]
@@ -48,9 +48,10 @@ def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(
     campus: Campus, seed: int, share: float
 ) -> None:
     places, network, routes = places_of(campus)
-    free = Residual(network, free_column(network, seed))
+    column = free_column(network, seed)
+    free = dict(zip(network.links, column.tolist(), strict=True))
     among = np.random.default_rng(seed + 1).random(len(places.hosts)) <= share
-    found = Reaches(places, free.column).mean_slowness(among)
+    found = Reaches(places, column).mean_slowness(among)
     members = [host for host, inside in zip(places.hosts, among, strict=True) if inside]
     for host, mean in zip(places.hosts, found.tolist(), strict=True):
         rates = [bandwidth(routes, free, host, other) for other in members if other != host]

@@ -59,7 +59,7 @@ def on(world: VirtualWorld, link: DirectedLink) -> float:
 
 def test_traffic_of_others_is_shared_over_both_spines_and_the_coordinator_is_told_so() -> None:
     world = with_background(("h2", "h3"))
-    told = world.coordinator.cluster.capacity.bandwidth.told
+    told = world.coordinator.cluster.capacity.research
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([2 * MB, 2 * MB])
     assert [told[UP1], told[UP2]] == pytest.approx([2 * MB, 2 * MB])
     tree = Routes(world.env.campus).route("h2", "h3")[1]

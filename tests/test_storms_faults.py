@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from controller.core import coordinator
 from controller.core.model.facts import JobStopped
+from controller.core.network import capacity
 from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
 from experiments.storms.campaign import Campaign
@@ -162,12 +162,12 @@ def test_the_judge_keeps_beta_or_the_minimum_of_each_link_for_research() -> None
 def test_a_coordinator_that_counts_the_reserve_as_its_own_is_found_out(
     borrows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def all_of_it(capacity: dict[DirectedLink, float], *_: object) -> dict[DirectedLink, float]:
-        return capacity
+    def all_of_it(wire: dict[DirectedLink, float], *_: object) -> dict[DirectedLink, float]:
+        return wire
 
     story = STORY.replace("0 start", f"settings policy=reclaimnet+borrows={borrows}\n0 start")
     assert play(parse(story)).failure is None
-    monkeypatch.setattr(coordinator, "migration_share", all_of_it)
+    monkeypatch.setattr(capacity, "migration_share", all_of_it)
     failure = play(parse(story)).failure
     assert failure is not None
     assert "may be" in failure.rule

@@ -22,10 +22,10 @@ from controller.core.admission.admission import (
     admit_all,
     edf_stop,
     fluid_edf,
-    migration_share,
 )
 from controller.core.admission.moore_hodgson import choose
 from controller.core.admission.schedule import MigrationRequest, RateSpan, Timetable, all_in_time, timetable
+from controller.core.network.capacity import migration_share
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, ResearchReserve, Role

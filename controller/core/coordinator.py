@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
-from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.finish import finish_event
@@ -50,7 +49,6 @@ from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
-from topologies.units import PAYLOAD_SHARE
 
 UNLIMITED = 1e9  # a level r that no queue reaches: all jobs wait
 
@@ -73,7 +71,6 @@ class Coordinator:
         learner = LEARNERS.get(terms.learner, row.learner)(terms)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
-        reserve = row.reserve(campus.research_reserve)
         agents = campus.agents(head_stores=protocol.head_stores)
         self.cluster = Cluster(
             campus,
@@ -83,8 +80,7 @@ class Coordinator:
             Routes(campus),
             LinkCapacity(
                 campus.capacity_bytes_per_s,
-                reserve,
-                migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
+                row.reserve(campus.research_reserve),
                 borrows=row.borrows,
             ),
             SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),

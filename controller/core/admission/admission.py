@@ -39,7 +39,7 @@ from controller.core.network import max_min
 from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
 from controller.numerics.arrays import Floats, Numbers
-from topologies.spec import DirectedLink, ResearchReserve
+from topologies.spec import DirectedLink
 
 
 class Reason(StrEnum):
@@ -91,16 +91,6 @@ def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> flo
     """r_min = C/(tau - T_r) in bytes/s (eq. 12); infinite if tau <= T_r: no rate can meet the deadline."""
     time_s = notice_s - restart_s
     return payload_bytes / time_s if time_s > 0.0 else math.inf
-
-
-def migration_share(
-    capacity: Mapping[DirectedLink, float], reserve: ResearchReserve, payload_share: float = 1.0
-) -> dict[DirectedLink, float]:
-    """B_mig = B - max(beta B, B_min) of every link, 0 or more.
-
-    `payload_share` turns it into a payload rate where B is a wire rate (`bandwidth.PAYLOAD_SHARE`).
-    """
-    return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
 
 def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:

@@ -34,7 +34,7 @@ def dispatch(
         start(cluster, job, host)
         return
     cluster.advance(job, "fetch")
-    free = residual(cluster, reserved_rate).column
+    free = residual(cluster, reserved_rate)
     carried = job.spec.payload_bytes + recovery_bytes(cluster)  # beside the other recoveries on these links
 
     def takes_s(holder: str) -> float:

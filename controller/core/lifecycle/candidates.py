@@ -17,8 +17,6 @@ import numpy as np
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
-from controller.core.network.bandwidth import LinkBandwidth, bottleneck
-from controller.core.network.links import Residual
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import (
     Candidates,
@@ -32,19 +30,16 @@ from controller.numerics.jit import survivals
 
 
 def residual(
-    cluster: Cluster,
-    taken: Callable[[CheckpointFlow], float],
-    bandwidth: LinkBandwidth | None = None,
-) -> Residual:
+    cluster: Cluster, taken: Callable[[CheckpointFlow], float], *, for_checkpoints: bool = False
+) -> Floats:
     """Return the room that each link has for reservations when each reserved flow takes `taken(flow)` of it.
 
-    `bandwidth`: another account than that of reservations.
+    `for_checkpoints`: the room for these, which may borrow.
     """
     committed = np.zeros(len(cluster.network))
     for flow in cluster.flows.firm():
         committed[[*cluster.paths.of(flow.source, flow.destination)]] += taken(flow)
-    account = cluster.capacity.bandwidth if bandwidth is None else bandwidth
-    return Residual(cluster.network, account.available_column(cluster.now_s, committed))
+    return cluster.capacity.free(cluster.now_s, committed, for_checkpoints=for_checkpoints)
 
 
 def reserved_rate(flow: CheckpointFlow) -> float:
@@ -52,35 +47,27 @@ def reserved_rate(flow: CheckpointFlow) -> float:
     return flow.floor_bytes_per_s if flow.reservation is None else flow.reservation.reserved_bytes_per_s
 
 
-def left_for_checkpoints(cluster: Cluster) -> Residual:
-    """Return the bytes/s of each link that P1 may give out: `LinkCapacity.checkpoint_column` less what is reserved."""
-    free = residual(cluster, reserved_rate, cluster.capacity.checkpoint_bandwidth)
-    return Residual(cluster.network, np.maximum(0.0, free.column - cluster.capacity.withheld_column))
-
-
-def fair_shares(cluster: Cluster, jobs: Iterable[JobState]) -> Iterator[Residual]:
+def fair_shares(cluster: Cluster, jobs: Iterable[JobState]) -> Iterator[Floats]:
     """Return for each job the rate that one more stream of its checkpoints would get on each link.
 
     It is an equal part of what is not reserved: streams fill whatever is left of a link, so only their number counts. A job's
     own streams do not count, nor do copies on their way to a vault, which come and go.
     """
-    free = residual(cluster, reserved_rate, cluster.capacity.checkpoint_bandwidth).column
+    free = residual(cluster, reserved_rate, for_checkpoints=True)
     crossed = defaultdict[str, list[int]](list)  # links, by the job whose stream crosses them
     for flow in cluster.flows.streams():
         crossed[flow.job] += cluster.paths.of(flow.source, flow.destination)
     among = 1.0 + np.bincount([*chain.from_iterable(crossed.values())], minlength=len(free))
     for job in jobs:
         own = np.bincount(crossed[job.name], minlength=len(free))
-        yield Residual(cluster.network, free / (among - own))
+        yield free / (among - own)
 
 
-def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
+def safe_store(cluster: Cluster, job: JobState, source: str, free: Floats) -> str | None:
     """Return the best connected host without an owner."""
     fit = cluster.fit_hosts(job)
     kept = [host.name for host in cluster.index.ownerless if host.usable and host.name in fit]
-    return max(
-        kept, key=lambda to: bottleneck(cluster.routes.way(source, to), free).bytes_per_s, default=None
-    )
+    return max(kept, key=lambda to: cluster.paths.rate(source, to, free), default=None)
 
 
 def request(
@@ -108,7 +95,7 @@ def choose_host(
     rule: Selector,
     wanted: PlacementRequest,
     sources: Collection[str],
-    free: Residual,
+    free: Floats,
     draw: float,
     among: Collection[str] | None = None,
 ) -> DestinationChoice | NoDestination:
@@ -122,7 +109,7 @@ def candidates(
     cluster: Cluster,
     wanted: PlacementRequest,
     sources: Collection[str],
-    free: Residual,
+    free: Floats,
     among: Collection[str],
 ) -> Candidates:
     """Return volunteers that could take the job, reached from the best of `sources`; no source: nothing to carry.
@@ -137,7 +124,7 @@ def candidates(
         able &= named
     if wanted.needs_gpu:
         able &= taken + wanted.gpus <= places.gpus
-    reaches = places.reaches(free.column)
+    reaches = places.reaches(free)
     mean_slowness = reaches.mean_slowness(able)
     (rows,) = able.nonzero()
     levels, profile = cluster.hazards.levels(cluster.now_s)
@@ -145,7 +132,7 @@ def candidates(
     a_unit = expected_reclaims(profile, cluster.time_of_day_s(), wanted.remaining_s, cluster.protocol.day_s)
     ways = [reaches.from_host(source) for source in sources]
     if wanted.notice_s is not None and cluster.chooses_ways:
-        ways += [cluster.paths.widest_beside(source, places.hosts, free.column) for source in sources]
+        ways += [cluster.paths.widest_beside(source, places.hosts, free) for source in sources]
     bandwidth = reduce(np.maximum, ways) if ways else np.full(len(places.hosts), np.inf)
     added = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:

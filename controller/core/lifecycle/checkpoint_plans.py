@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans
-from controller.core.lifecycle.candidates import left_for_checkpoints
+from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
+from controller.core.network.links import Paths
 from controller.numerics.arrays import Floats
 
 
@@ -21,10 +22,11 @@ def plan_all(cluster: Cluster, jobs: Sequence[JobState]) -> tuple[CheckpointJobs
         cluster.hazards_now_per_s(jobs),
         np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
         _stand_still_s(cluster, jobs),
-        cluster.paths.of_all([(job.host or "", job.standby or "") for job in jobs]),
+        Paths.of([cluster.paths.of(job.host or "", job.standby or "") for job in jobs]),
     )
-    free = left_for_checkpoints(cluster).column
-    return columns, cluster.policy.plan(columns, cluster.network, free, cluster.checkpoint_share)
+    free = residual(cluster, reserved_rate, for_checkpoints=True)
+    left = np.maximum(0.0, free - cluster.capacity.withheld_column)
+    return columns, cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
 
 
 def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState]) -> Floats:

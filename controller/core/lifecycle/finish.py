@@ -79,7 +79,7 @@ def _tell_loads(cluster: Cluster) -> None:
     for flow in cluster.flows.values():
         for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:
             loads[link] = loads.get(link, 0.0) + flow.rate_bytes_per_s / PAYLOAD_SHARE
-    told, capacity = cluster.installation.loads_sent, cluster.capacity.bandwidth.capacity
+    told, capacity = cluster.installation.loads_sent, cluster.capacity.wire
     if told is None or any(
         abs(loads.get(link, 0.0) - told.get(link, 0.0)) > LOAD_STEP * capacity[link]
         for link in loads.keys() | told.keys()

@@ -163,7 +163,7 @@ def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
 
     Where a migration would be late by that, it is planned on all that may be reserved.
     """
-    if cluster.capacity.bandwidth.told:
+    if cluster.capacity.research:
         plan = cluster.policy.admit([], cluster.now_s, cluster.capacity.spendable, commitments).timetable
         if not plan.late:
             return plan

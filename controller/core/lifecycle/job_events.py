@@ -27,7 +27,6 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
 from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Phase
-from controller.core.network.bandwidth import bottleneck
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -273,8 +272,8 @@ def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
     if job.host is None or job.host in checkpoint.holders:
         return 0.0
     free = residual(cluster, reserved_rate)
-    ways = [cluster.routes.way(holder, job.host) for holder in cluster.holders(checkpoint)]
-    return transfer_s(job.spec.payload_bytes, max(bottleneck(way, free).bytes_per_s for way in ways))
+    rate = max(cluster.paths.rate(holder, job.host, free) for holder in cluster.holders(checkpoint))
+    return transfer_s(job.spec.payload_bytes, rate)
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:

@@ -46,7 +46,6 @@ from controller.core.model.entities import (
     Move,
     Phase,
 )
-from controller.core.network.bandwidth import bottleneck
 from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
@@ -250,7 +249,7 @@ def _choose_destination(
     if isinstance(choice, DestinationChoice):
         return choice, True
     if (store := safe_store(cluster, job, host, free)) is not None:
-        rate = bottleneck(cluster.routes.way(host, store), free).bytes_per_s
+        rate = cluster.paths.rate(host, store, free)
         there_s = transfer_s(wanted.payload_bytes, rate) + wanted.restart_s
         if there_s <= within_s:
             return DestinationChoice(store, there_s, there_s, 1.0), False

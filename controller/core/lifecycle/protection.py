@@ -39,9 +39,8 @@ from controller.core.lifecycle.grants import (
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
-from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Residual
 from controller.core.placement.select import NoDestination, select_standby
+from controller.numerics.arrays import Floats
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -141,14 +140,13 @@ def improve_standby(cluster: Cluster) -> None:
     for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):
         if job.standby is None or job.host is None:
             continue
-        way = cluster.routes.way(job.host, job.standby)
-        wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
-        if free[way[0]] < wanted:
+        wanted = CLEARLY_BETTER * cluster.paths.rate(job.host, job.standby, free)
+        if free[cluster.paths.of(job.host, job.standby)[0]] < wanted:
             continue  # every way begins at the host's own link
         better = _choose_standby(cluster, job, free)
         if better is None or better == job.standby:
             continue
-        if bottleneck(cluster.routes.way(job.host, better), free).bytes_per_s >= wanted:
+        if cluster.paths.rate(job.host, better, free) >= wanted:
             forget_standby(cluster, job)
             job.standby = better
             return
@@ -189,7 +187,7 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
     open_flow(cluster, presync_flow(job.name, job.host, job.standby, 0.0))
 
 
-def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | None:
+def _choose_standby(cluster: Cluster, job: JobState, free: Floats) -> str | None:
     """Return a volunteer, where P2 scores standbys behind another access switch if there is one; else an on-demand host.
 
     The hosts of a switch, such as a lab, leave together. Other rules want a free GPU first, so that the job could go on there.
@@ -211,7 +209,7 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | No
 def choose_volunteer(
     cluster: Cluster,
     job: JobState,
-    free: Residual,
+    free: Floats,
     *,
     needs_gpu: bool,
     draw: float = 0.0,

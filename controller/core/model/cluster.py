@@ -144,7 +144,7 @@ class Cluster:
         Return whether routes changed: some trunk of a campus with several paths died, or is back.
         """
         self.capacity.changed(wire_bytes_per_s)
-        dead = dead_trunks(self.capacity.bandwidth.capacity)
+        dead = dead_trunks(self.capacity.wire)
         if not dead.isdisjoint(self.capacity.draining):
             self.installation.dirty = True
             self.capacity.drain(self.capacity.draining - dead)
@@ -157,7 +157,7 @@ class Cluster:
 
         Packets on their way may still take the old routes.
         """
-        dead = dead_trunks(self.capacity.bandwidth.capacity)
+        dead = dead_trunks(self.capacity.wire)
         draining = frozenset(trunks) - dead
         if draining == self.capacity.draining:
             return False

@@ -1,5 +1,4 @@
-"""Links by number, what they carry, and how flows share them: `links` (routes as columns), `bandwidth` (what is left of
-each link), `capacity` (what is reserved, granted and lent of it),
-`routing` (paths of pairs of hosts, and pinned routes), `max_min` and `sharing` (water-filling). May import
+"""Links by number, what they carry, and how flows share them: `links` (routes as columns), `capacity` (what of each link may be
+reserved, granted and lent), `routing` (paths of pairs of hosts, and pinned routes), `max_min` (water-filling). May import
 `controller.numerics` and `topologies` only. Begin with `links`.
 """

@@ -1,75 +1,85 @@
-"""Rates of all links that decisions work with, payload bytes/s: the share, and what is left of it to reserve, grant and lend.
+"""Rates of all links that decisions work with, payload bytes/s: the share of migrations, and what is left of it to reserve, grant
+and lend. B(t) of paper A (eq. 10, section V-E's lower bound) for every direction is
 
-They follow from three things: the rates of cables, the traffic of others that switches count, and trunks that are announced to
-go down. A change of any of them derives all again here, so that no reader can hold a rate of before.
+    free = delivery * payload_share * (B - max(B_res, (1 - m) research)) - committed,  never below 0
+
+where
+
+- **B** is the declared wire rate. Nothing is probed: a probe would be migration traffic.
+- **B_res** = max(beta B, B_min) is kept for research whether or not it is used (section VII-B). Checkpoints that borrow leave it
+  as far as research was measured to ask for it: there a port's queue guarantees it, whatever is granted.
+- **research** is what others ask for, as far as switches can measure it; a link of which nothing was measured keeps its
+  reserve and no more. Of what was measured migrations may take m = `most_lost`: that is what paper A lets research
+  lose ("under 3 %"). On a trunk that others fill to 97 % it doubles what checkpoints have. Paper A's section V-E takes
+  mean + z sigma of the hosts' own 100 ms egress samples instead: those do not know where traffic goes, and what a campus
+  reserves already covers it.
+- **payload_share** turns wire rates into payload rates: 1448 of 1514 bytes of a full frame at an MTU of 1500.
+- **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while there are none.
+- **committed** are the floors of admitted flows that cross it.
+
+A change of cables, of the traffic of others, or of the trunks that are announced to go down derives all columns again, so that no
+reader can hold a rate of before.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 
-from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Network
 from controller.numerics.arrays import Floats
 from topologies.spec import DirectedLink, ResearchReserve
+from topologies.units import PAYLOAD_SHARE
 
 LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+TRANSFERS = 20  # remembered a link
+MEMORY_S = 300.0  # and no longer than this: a link that no transfer crosses must be able to recover
+LOW_QUANTILE = 0.1
+
+
+def migration_share(
+    wire_bytes_per_s: Mapping[DirectedLink, float], reserve: ResearchReserve
+) -> dict[DirectedLink, float]:
+    """B_mig = B - max(beta B, B_min) of every link, 0 or more, as a payload rate."""
+    return {
+        link: PAYLOAD_SHARE * reserve.migration_share_bytes_per_s(b) for link, b in wire_bytes_per_s.items()
+    }
 
 
 class LinkCapacity:
     """The rates of every link, as columns by the link's number.
 
-    `wire_bytes_per_s`: of each cable; `share`: the part of each link that migrations may use; `borrows`: checkpoints may use
-    what research does not ask for of its reserve.
+    `wire_bytes_per_s`: of each cable; `borrows`: checkpoints may use what research does not ask for of its reserve.
+    Times must not go backwards.
     """
 
     share: dict[DirectedLink, float]  # the one account that every grant is held against
-    draining: frozenset[frozenset[str]]  # trunks that still carry, and are announced to go down
-    bandwidth: LinkBandwidth  # what may be reserved
-    checkpoint_bandwidth: LinkBandwidth  # the same, or with what is lent of the reserve
     reservable_column: Floats  # the share, less the room for falls too small to announce; 0 where it drains
+    reservable: dict[DirectedLink, float]
     withheld_column: Floats  # that room, of what checkpoints may use
-    spendable_column: (
-        Floats  # what is given out anew: `reservable_column`, or what others leave where that is less
+    # what is given out anew: `reservable_column`, or what others leave where that is less
+    spendable_column: Floats
+    spendable: dict[DirectedLink, float]
+    # what flows are granted: `spendable_column`, and the whole of links that are draining
+    given_column: Floats
+    checkpoint_column: (
+        Floats  # what streams of checkpoints may be planned with: nothing of links that are draining
     )
-    given_column: (
-        Floats  # what flows are granted: `spendable_column`, and the whole of links that are draining
-    )
-    checkpoint_given_column: Floats  # what research leaves to streams of checkpoints that may borrow
-    checkpoint_column: Floats  # what such streams may be planned with: nothing of links that are draining
     lent_column: Floats  # what all flows together may be granted
 
     def __init__(
-        self,
-        wire_bytes_per_s: Mapping[DirectedLink, float],
-        reserve: ResearchReserve,
-        share: dict[DirectedLink, float],
-        *,
-        borrows: bool,
+        self, wire_bytes_per_s: Mapping[DirectedLink, float], reserve: ResearchReserve, *, borrows: bool
     ) -> None:
-        self.share, self.draining, self._borrows = share, frozenset(), borrows
-        self.bandwidth = self.checkpoint_bandwidth = LinkBandwidth(wire_bytes_per_s, reserve)
-        if borrows:
-            self.checkpoint_bandwidth = LinkBandwidth(wire_bytes_per_s, reserve, lends=True)
+        self.network = Network(wire_bytes_per_s)
+        self.wire = dict(wire_bytes_per_s)  # of each cable, bytes/s
+        self.research: dict[DirectedLink, float] = {}  # what others were measured to ask for, wire bytes/s
+        self.draining = frozenset[frozenset[str]]()  # trunks that still carry, and are announced to go down
+        self.reserve, self._borrows = reserve, borrows
+        # link's number -> (when, goodput over grant) of recent transfers that it held down
+        self._delivered: dict[int, deque[tuple[float, float]]] = {}
         self._derive()
-
-    @property
-    def network(self) -> Network:
-        """The links, by number."""
-        return self.bandwidth.network
-
-    @cached_property
-    def reservable(self) -> dict[DirectedLink, float]:
-        """`reservable_column`, by link."""
-        return self.network.mapping(self.reservable_column)
-
-    @cached_property
-    def spendable(self) -> dict[DirectedLink, float]:
-        """`spendable_column`, by link."""
-        return self.network.mapping(self.spendable_column)
 
     def measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Record the traffic of others on some links, wire bytes/s; other links keep theirs.
@@ -77,17 +87,16 @@ class LinkCapacity:
         Two things still stand on the whole share: reservations that were made before the others came, and the account that
         every grant is held against. A migration is not broken off because of another's download.
         """
-        self.bandwidth.tell(research_bytes_per_s)
-        if self._borrows:
-            self.checkpoint_bandwidth.tell(research_bytes_per_s)
+        self.research.update(
+            {link: min(rate, self.wire[link]) for link, rate in research_bytes_per_s.items()}
+        )
         self._derive()
 
     def changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Record other rates of some cables (0: down)."""
-        self.bandwidth.change(wire_bytes_per_s)
-        if self._borrows:
-            self.checkpoint_bandwidth.change(wire_bytes_per_s)
-        self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
+        """Record other rates of some cables (0: down); what transfers got of them before counts no more."""
+        self.wire.update(wire_bytes_per_s)
+        for link in wire_bytes_per_s:
+            self._delivered.pop(self.network.number[link], None)
         self._derive()
 
     def drain(self, trunks: frozenset[frozenset[str]]) -> None:
@@ -98,30 +107,51 @@ class LinkCapacity:
     def delivered(self, bottleneck: str, goodput_over_grant: float, now_s: float) -> None:
         """Record the share of its grant that a transfer got, which this link (as flows name it) holds down."""
         source, _, target = bottleneck.partition(">")
-        link = DirectedLink(source, target)
-        if self._borrows:
-            self.checkpoint_bandwidth.delivered(link, goodput_over_grant, now_s)
-        self.bandwidth.delivered(link, goodput_over_grant, now_s)
+        link = self.network.number[DirectedLink(source, target)]
+        self._delivered.setdefault(link, deque(maxlen=TRANSFERS)).append((now_s, goodput_over_grant))
+
+    def free(
+        self, now_s: float, committed_bytes_per_s: Floats | float = 0.0, *, for_checkpoints: bool = False
+    ) -> Floats:
+        """Return the rate of each link that a new flow may count on, beside what is committed."""
+        delivery = np.full(len(self.network), PAYLOAD_SHARE)
+        for link, seen in list(self._delivered.items()):
+            recent = sorted([share for at_s, share in seen if at_s > now_s - MEMORY_S])
+            if recent:
+                delivery[link] *= max(0.0, min(1.0, recent[int(LOW_QUANTILE * (len(recent) - 1))]))
+            else:
+                del self._delivered[link]
+        left = self._left_for_checkpoints if for_checkpoints else self._left
+        free: Floats = np.maximum(0.0, delivery * left - committed_bytes_per_s)
+        return free
 
     def _derive(self) -> None:
-        network, usable = self.network, self.share
-        carries = np.ones(len(network))
-        if self.draining:
-            carries = np.array([frozenset(link) not in self.draining for link in network.links], dtype=float)
-        whole = network.column(self.share) * (1.0 - LEAST_FALL)
-        reservable = self.reservable_column = carries * whole
-        if self._borrows:
-            usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
-        self.withheld_column = LEAST_FALL * network.column(usable)
-        self.spendable_column, given = reservable, whole
-        if self.bandwidth.told:
-            left = self.bandwidth.left_column * (1.0 - LEAST_FALL)
-            self.spendable_column, given = np.minimum(reservable, left), np.minimum(whole, left)
+        network = self.network
+        wire, asked = network.column(self.wire), np.zeros(len(network))
+        for link, rate in self.research.items():
+            asked[network.number[link]] = min(rate, self.wire[link])
+        reserved = np.array([self.reserve.reserve_bytes_per_s(rate) for rate in wire.tolist()])
+        taken = (1.0 - self.reserve.most_lost) * asked
+        # wire bytes/s that research leaves
+        self._left = self._left_for_checkpoints = wire - np.maximum(reserved, taken)
+        carries = np.array([frozenset(link) not in self.draining for link in network.links], dtype=float)
+        self.share = migration_share(self.wire, self.reserve)
+        usable = network.column(self.share)
+        whole = given = usable * (1.0 - LEAST_FALL)
+        self.reservable_column = self.spendable_column = carries * whole
+        if self.research:
+            left = PAYLOAD_SHARE * self._left * (1.0 - LEAST_FALL)
+            self.spendable_column, given = np.minimum(self.reservable_column, left), np.minimum(whole, left)
         self.given_column = given if self.draining else self.spendable_column
-        self.checkpoint_column = self.checkpoint_given_column = self.spendable_column
+        self.checkpoint_column = lent = self.spendable_column
         if self._borrows:
-            self.checkpoint_given_column = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
-            self.checkpoint_column = carries * self.checkpoint_given_column
-        self.lent_column = np.maximum(self.given_column, self.checkpoint_given_column)
-        for name in ("reservable", "spendable"):
-            self.__dict__.pop(name, None)
+            usable = PAYLOAD_SHARE * wire
+            self._left_for_checkpoints = wire - np.maximum(np.minimum(reserved, asked), taken)
+            lent = PAYLOAD_SHARE * self._left_for_checkpoints * (1.0 - LEAST_FALL)
+            self.checkpoint_column = carries * lent
+        self.withheld_column = LEAST_FALL * usable
+        self.lent_column = np.maximum(self.given_column, lent)
+        self.reservable, self.spendable = (
+            dict(zip(network.links, column.tolist(), strict=True))
+            for column in (self.reservable_column, self.spendable_column)
+        )

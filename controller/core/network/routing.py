@@ -38,10 +38,9 @@ class PathCache:
             known = self._paths[source, destination] = self._network.path(way)
         return known
 
-    def of_all(self, ends: Sequence[Ends]) -> Paths:
-        """Return the paths of many pairs."""
-        known = list(map(self._paths.get, ends))
-        return Paths.of([path or self.of(*pair) for path, pair in zip(known, ends, strict=True)])
+    def rate(self, source: str, destination: str, free_bytes_per_s: Floats) -> float:
+        """Return the least of a rate a link along the path; infinite to itself."""
+        return float(free_bytes_per_s[[*self.of(source, destination)]].min(initial=inf))
 
     def widest_beside(self, source: str, hosts: Sequence[str], free_bytes_per_s: Floats) -> Floats:
         """The rate of the widest route to each of these hosts (always the same) that is not the tree's; 0 where there is none."""

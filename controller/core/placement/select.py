@@ -19,8 +19,8 @@ departs from the print:
 - **Congestion has a price**: the time for which the checkpoints of a host's jobs hold up one another on its uplink.
 - A refusal names what was missing and which host came closest.
 
-Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
-`hazard`).
+Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's
+(`network.capacity`, `hazard`).
 """
 
 from __future__ import annotations

@@ -102,8 +102,7 @@ def class_budgets_of(
     `research`: a scenario's flows, which go on all the time. A coordinator is told of the background alone; of the reserve these
     have what they ask for.
     """
-    account = cluster.capacity.bandwidth
-    wire, reserve = account.capacity, account.reserve
+    wire, reserve = cluster.capacity.wire, cluster.capacity.reserve
     told = _asked(cluster, background) if background is not None else {}
     epoch_s = background.epoch_s if background is not None else inf
     steady = defaultdict[DirectedLink, float](float)
@@ -118,7 +117,7 @@ def class_budgets_of(
         return LinkBudgets(always, left, begin_s, epoch_s)
 
     def left_of(link: DirectedLink, kept_bytes_per_s: float) -> float:
-        return account.payload_share * (wire[link] - kept_bytes_per_s) * (1.0 - LEAST_FALL)
+        return PAYLOAD_SHARE * (wire[link] - kept_bytes_per_s) * (1.0 - LEAST_FALL)
 
     def kept(link: DirectedLink, told_bytes_per_s: float) -> float:
         return reserve.kept_bytes_per_s(wire[link], told_bytes_per_s)

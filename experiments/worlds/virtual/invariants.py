@@ -125,7 +125,7 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
 
 def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """Check that the coordinator plans on the routes that packets take, unless a change of them is still on its way to it."""
-    if known.capacity.bandwidth.capacity != world.env.capacity:
+    if known.capacity.wire != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
     there = world.connections
     if (
