@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from controller.core.network.capacity import migration_share
-from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Choices
-from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
+from experiments.worlds.oracle.future import ClassBudgets, Future, LinkBudgets, Stay
 from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.transfer_times import TransferTimes
+from testbed.messages import JobSpec
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, Role
@@ -52,7 +52,8 @@ def _stay(rng: random.Random, host: str, *, ends: bool, apart_s: float) -> Stay:
 
 def _runner(rng: random.Random, name: str, stay: Stay) -> RunningJob:
     payload, dirty = rng.uniform(0.5e9, 9e9), rng.choice((0.3, 0.01))
-    return RunningJob(name, payload, 1e9, 0.0, 10.0, dirty, 0.0, 8000.0, stay)
+    spec = JobSpec(name, 800, 10.0, round(payload), params={"dirty_fraction": dirty}, memory_bytes=1e9)
+    return RunningJob(spec, 0.0, 8000.0, stay)
 
 
 def ways(problem: WindowProblem) -> Iterator[tuple[Handover, ...]]:
@@ -124,9 +125,8 @@ def _links_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[
 
 
 def _gpus_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[str]:
-    taken = [
-        (c.tenancy.stay.host, c.tenancy.from_s, c.tenancy.until_s) for c in chosen if c.tenancy is not None
-    ]
+    ends_s = {runner.name: runner.finish_s for runner in problem.runners}
+    taken = [(c.to.host, c.leaves_s, min(ends_s[c.job], c.to.until_s)) for c in chosen if c.to is not None]
     taken += [(r.stay.host, r.since_s, min(r.finish_s, r.stay.until_s)) for r in problem.runners]
     for _, at_s, _ in taken:
         for host, gpus in problem.gpus.items():

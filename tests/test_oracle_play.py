@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core.admission.admission import Held
+from controller.core.admission.admission import Admission, Held
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.model import facts as f
 from controller.core.policies.table import SYSTEMS
@@ -22,13 +23,13 @@ from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
-from experiments.worlds.oracle.adapters import PlannedMigrations
-from experiments.worlds.oracle.availability import Future, Stay
-from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
-from experiments.worlds.oracle.plan import Plan
-from experiments.worlds.oracle.problem import Booking, Handover
+from experiments.worlds.oracle.adapters import Columns
+from experiments.worlds.oracle.future import ClassBudgets, Future, LinkBudgets, Stay
+from experiments.worlds.oracle.problem import Booking, Handover, Plan
 from experiments.worlds.oracle.run import VALID
+from experiments.worlds.oracle.transfer_times import TransferTimes
 from experiments.worlds.virtual import simulate
+from topologies.paths import Routes
 from topologies.scale import Scale
 from topologies.spec import DirectedLink, Role
 from topologies.units import GBIT_PER_S, PAYLOAD_SHARE
@@ -136,6 +137,12 @@ def test_the_command_writes_the_gap_of_each_window(tmp_path: Path) -> None:
     assert (tmp_path / "summary.json").exists()
 
 
+def admit_of(plan: Plan, budgets: ClassBudgets) -> Callable[..., Admission]:
+    """P3 of an oracle with this plan."""
+    routes = Routes(paper_campus(1, days=0.1)[0].campus)
+    return Columns(plan, TransferTimes(routes, budgets, 0.2, 10.0, lambda _: 0.15), lambda: 0.0).admit
+
+
 def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() -> None:
     """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
     link, share = DirectedLink("a", "b"), 100.0
@@ -149,7 +156,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
     fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
-    answer = PlannedMigrations(plan, budgets)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    answer = admit_of(plan, budgets)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
@@ -165,7 +172,7 @@ def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
         stay = Stay(job, 0.0, 500.0, 500.0)
         booked = Booking((link,), from_s, from_s + 20.0, 120.0)
         plan.enter((), [Handover(job, stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
-    admit = PlannedMigrations(plan, budgets)
+    admit = admit_of(plan, budgets)
     # alone 100 for 10 s, beside both 10, beside one 100 again
     for size, due_s, fits in (
         (990.0, 10.0, True),
@@ -191,7 +198,7 @@ def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_oth
         ],
     )
     requests = [MigrationRequest(job, 500.0, 10.0, 0.0, (link,)) for job in ("j1", "j2", "j3")]
-    answer = PlannedMigrations(plan, budgets)(requests, 0.0, {link: share})
+    answer = admit_of(plan, budgets)(requests, 0.0, {link: share})
     assert (set(answer.admitted), set(answer.refused)) == ({"j2", "j3"}, {"j1"})
 
 

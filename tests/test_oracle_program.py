@@ -12,8 +12,7 @@ import pytest
 from experiments.inputs.scenario import OwnerEvent
 from experiments.inputs.traces import Trace
 from experiments.worlds.oracle import program
-from experiments.worlds.oracle.availability import Stay, future_of
-from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
+from experiments.worlds.oracle.future import ClassBudgets, LinkBudgets, Stay, future_of
 from experiments.worlds.oracle.problem import Booking, WindowProblem
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferTimes
@@ -95,7 +94,7 @@ def test_no_migration_is_offered_that_cannot_end_within_its_notice() -> None:
     for problem, handover in offered:
         runner = next(r for r in problem.runners if r.name == handover.job)
         rate = handover.bookings[0].rate_bytes_per_s
-        assert runner.payload_bytes / rate + 10.0 <= handover.stay.announced_s
+        assert runner.spec.payload_bytes / rate + 10.0 <= handover.stay.announced_s
         assert handover.bookings[0].until_s + 10.0 <= handover.stay.until_s
     short = [(p, r) for p in problems for r in p.runners if r.stay and r.stay.announced_s == 20.0]
     degraded = [

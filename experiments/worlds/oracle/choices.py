@@ -17,15 +17,9 @@ from itertools import combinations
 from math import inf
 
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S
-from experiments.worlds.oracle.availability import Future, Stay
-from experiments.worlds.oracle.problem import (
-    Booking,
-    Handover,
-    RunningJob,
-    Tenancy,
-    WindowProblem,
-)
-from experiments.worlds.oracle.transfer_times import PlannedSending, TransferState, TransferTimes
+from experiments.worlds.oracle.future import Future, Stay
+from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, WindowProblem
+from experiments.worlds.oracle.transfer_times import PlannedSending, TransferTimes
 from topologies.spec import Campus
 
 MOST_TARGETS = 4
@@ -125,12 +119,11 @@ class Choices:
 
     def _fits(self, runner: RunningJob, host: str) -> bool:
         """Return True if the host's GPU can run the job."""
-        model = self.campus.host_by_name[host].gpu_model
-        gpu = self.campus.gpu_by_name[model] if model else None
+        gpu, spec = self.campus.gpu_by_name.get(self.campus.host_by_name[host].gpu_model or ""), runner.spec
         return (
             gpu is not None
-            and gpu.memory_bytes >= runner.memory_bytes
-            and gpu.compute_capability >= runner.min_capability
+            and gpu.memory_bytes >= spec.memory_bytes
+            and gpu.compute_capability >= spec.min_capability
         )
 
     # ------------------------------------------------------------ what it costs
@@ -138,9 +131,8 @@ class Choices:
     def _sending(
         self, runner: RunningJob, source: str, destination: str, end_s: float
     ) -> PlannedSending | None:
-        state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
-        links = self.transfer_times.links(source, destination)
-        return self.transfer_times.sending(state, links, end_s, self.beside)
+        links = self.transfer_times.routes.route(source, destination)
+        return self.transfer_times.sending(runner.spec, links, end_s, self.beside)
 
     def _after(self, runner: RunningJob, stay: Stay) -> float:
         """Return the cost of a stay that ends after the window; one that ends in it is a node, and has costs of its own."""
@@ -152,24 +144,23 @@ class Choices:
             return 0.0
         transfer_times = self.transfer_times
         root = transfer_times.routes.root
-        links = transfer_times.links(stay.host, root) if stay.host != root else ()
+        links = transfer_times.routes.route(stay.host, root) if stay.host != root else ()
         migration_s = self._migration_s(runner, transfer_times.budgets.migrations.path(links, stay.notice_s))
         if migration_s <= stay.announced_s:
             return DOWNTIME_WEIGHT * migration_s
-        state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
-        sending = transfer_times.sending(state, links, stay.until_s)
+        sending = transfer_times.sending(runner.spec, links, stay.until_s)
         return runner.finish_s - runner.since_s if sending is None else sending.lead_s
 
     def _migration_s(self, runner: RunningJob, rate_bytes_per_s: float) -> float:
         """Return the shortest notice that P3 accepts: see `controller.core.admission.reservation`."""
         if rate_bytes_per_s <= 0.0:
             return inf
-        carried_s = runner.payload_bytes / (GOODPUT * rate_bytes_per_s)
-        return carried_s + self._lead_in_s(runner.payload_bytes) + MARGIN_S + self.transfer_times.restart_s
+        carried_s = runner.spec.payload_bytes / (GOODPUT * rate_bytes_per_s)
+        return carried_s + self._lead_in_s(runner) + MARGIN_S + self.transfer_times.restart_s
 
-    def _lead_in_s(self, payload_bytes: float) -> float:
-        transfer_times = self.transfer_times
-        return 2.0 * transfer_times.allowed_s(payload_bytes) + LAG_S + transfer_times.beside_s(payload_bytes)
+    def _lead_in_s(self, runner: RunningJob) -> float:
+        times, payload_bytes = self.transfer_times, runner.spec.payload_bytes
+        return 2.0 * times.allowed_s(payload_bytes) + LAG_S + times.beside_s(payload_bytes)
 
     # ------------------------------------------------------------ how
 
@@ -220,39 +211,34 @@ class Choices:
         earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
         sending = self._sending(runner, stay.host, target.host, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
-            links = transfer_times.links(stay.host, target.host)
-            sending = transfer_times.whole(runner.payload_bytes, links, end_s, self.beside)
+            links = transfer_times.routes.route(stay.host, target.host)
+            sending = transfer_times.whole(runner.spec.payload_bytes, links, end_s, self.beside)
         if sending is None or sending.begins_s[0] < earliest_s:
             return
-        begins, taken = sending.begins_s, sending.bookings
-        loss_s = node.at_s - end_s + sending.lead_s
-        tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
-        cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
+        loss_s, taken = node.at_s - end_s + sending.lead_s, sending.bookings
+        begun = (sending.begins_s, loss_s)
         if runs:
-            yield Handover(
-                runner.name, stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy
-            )
+            cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
+            yield Handover(runner.name, stay, target, target.host, False, *begun, cost_s, taken)
         if parks:
-            waits_s = loss_s + WAIT_S
-            yield Handover(runner.name, stay, None, target.host, False, begins, loss_s, waits_s, taken)
+            yield Handover(runner.name, stay, None, target.host, False, *begun, loss_s + WAIT_S, taken)
 
     def _migrations(
         self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Booking]
     ) -> Iterator[Handover]:
         """Yield migrations within the notice: at once, after rivals that have one too (`after_s`), or after firm bookings."""
         stay, runner = node.stay, node.runner
-        links = self.transfer_times.links(stay.host, target.host)
+        links = self.transfer_times.routes.route(stay.host, target.host)
         grant = self.transfer_times.budgets.migrations.path(links, stay.notice_s)
         spare_s = stay.announced_s - self._migration_s(runner, grant)
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
-        lasts_s = runner.payload_bytes / (GOODPUT * grant)
-        tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
+        lasts_s = runner.spec.payload_bytes / (GOODPUT * grant)
         weight_s = DOWNTIME_WEIGHT * (lasts_s + self.transfer_times.restart_s) + self._after(runner, target)
-        first_s = stay.notice_s + self._lead_in_s(runner.payload_bytes)
+        first_s = stay.notice_s + self._lead_in_s(runner)
         begins_s = {first_s + wait_s for wait_s in after_s} | {each.until_s for each in taken}
         if len(begins_s) > 1:
             begins_s.add(first_s + spare_s)
         for from_s in sorted(at_s for at_s in begins_s if first_s <= at_s <= first_s + spare_s):
             booked = (Booking(links, from_s, from_s + lasts_s, grant, migrates=True),)
-            yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked, tenancy)
+            yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked)

@@ -1,30 +1,35 @@
-"""A window as data: where jobs run, and everything that can be chosen. `choices` writes it, `program` chooses."""
+"""A window as data: where jobs run, and everything that can be chosen; and the plan of what was chosen.
+
+`choices` writes a problem, `program` chooses, and the columns of a policy look the plan up while the virtual world plays it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.link_budgets import ClassBudgets
+from experiments.worlds.oracle.future import ClassBudgets, Future, Stay
+from testbed.messages import JobSpec
 from topologies.spec import DirectedLink
+
+Node = tuple[str, Stay]  # a job, and a stay at which it is
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
     """A job on `stay` since `since_s`, over at `finish_s` if nothing interrupts it."""
 
-    name: str
-    payload_bytes: float
-    memory_bytes: float
-    min_capability: float
-    step_s: float
-    dirty_fraction: float
+    spec: JobSpec
     since_s: float
     finish_s: float
     stay: Stay
     done_s: float = 0.0  # work in it when the window begins, all of which an end without a checkpoint loses
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +42,9 @@ class Booking:
     rate_bytes_per_s: float
     migrates: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Tenancy:
-    """A GPU of a stay that is taken from `from_s` until `until_s`."""
-
-    stay: Stay
-    from_s: float
-    until_s: float
+    def holds_at(self, at_s: float) -> bool:
+        """Return True if it has its rate at that moment."""
+        return self.from_s <= at_s < self.until_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ class Handover:
     loss_s: float  # work that is computed again
     cost_s: float  # that, and what little its downtime and the stay after the window weigh
     bookings: tuple[Booking, ...] = ()
-    tenancy: Tenancy | None = None
+
+    @property
+    def leaves_s(self) -> float:
+        """The moment from which it has a GPU of the next stay."""
+        return self.stay.notice_s if self.migrates else self.stay.until_s
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class WindowProblem:
     bookings: tuple[Booking, ...] = ()
     begin_s: float = 0.0
     horizon_s: float = inf
-    nodes: frozenset[tuple[str, Stay]] = field(default_factory=frozenset)
+    nodes: frozenset[Node] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +107,34 @@ class Window:
     amends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WindowEnd:
-    """An attempt that its owner ended. `planned_loss_s`: its loss by the plan; None: no plan foresaw it."""
+@dataclass
+class Plan:
+    """The plan in force, by job."""
 
-    job: str
-    at_s: float
-    planned_loss_s: float | None
+    future: Future
+    ways: dict[Node, Handover] = field(default_factory=dict)  # how a job leaves a stay
+    on_way: set[Node] = field(default_factory=set)  # stays that the plan knows a job to come to
+    where: dict[str, Stay] = field(default_factory=dict)  # the stay that a job was last given to
+    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)  # of checkpoints on their way
+
+    def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Handover]) -> None:
+        """Put these ways in force."""
+        self.on_way.update((runner.name, runner.stay) for runner in runners)
+        for choice in chosen:
+            self.ways[choice.job, choice.stay] = choice
+            if choice.to is not None:
+                self.on_way.add((choice.job, choice.to))
+
+    def way_of(self, job: str) -> Handover | None:
+        """Return the way by which it leaves the stay that it was last given to; None: no plan, or it never has to."""
+        stay = self.where.get(job)
+        return None if stay is None else self.ways.get((job, stay))
+
+    def begun(self, now_s: float) -> list[Handover]:
+        """Return ways that are not changed any more: their first checkpoint has begun, or their notice runs."""
+        found = []
+        for way in self.ways.values():
+            from_s = way.stay.notice_s if way.migrates else min(way.begins_s, default=way.stay.until_s)
+            if from_s <= now_s < way.stay.until_s:
+                found.append(way)
+        return found

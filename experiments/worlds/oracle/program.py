@@ -37,9 +37,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.link_budgets import LinkBudgets
-from experiments.worlds.oracle.problem import Booking, Window, WindowProblem
+from experiments.worlds.oracle.future import LinkBudgets, Stay
+from experiments.worlds.oracle.problem import Booking, Node, Window, WindowProblem
 from topologies.spec import DirectedLink
 
 NEARLY = 1e-9  # of a capacity: rounding of rates
@@ -55,9 +54,9 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     choices, place = problem.handovers, (problem.begin_s, problem.horizon_s, len(problem.runners))
     if not choices:
         return Window(*place, (), 0.0, 0.0, 0.0, "optimal", 0, 0, 0.0)
-    rows = [*_ways(problem), *_gpus(problem)]
-    for budgets, of_migrations in problem.budgets.constraints():
-        rows += _links(problem, budgets, of_migrations=of_migrations)
+    rows = [*_ways(problem), *_gpus(problem), *_links(problem, problem.budgets.together, of_migrations=False)]
+    if problem.budgets.migrations is not problem.budgets.together:
+        rows += _links(problem, problem.budgets.migrations, of_migrations=True)
     values = [value for coefficients, _, _ in rows for value in coefficients.values()]
     columns = [column for coefficients, _, _ in rows for column in coefficients]
     starts = np.cumsum([0, *(len(coefficients) for coefficients, _, _ in rows)])
@@ -91,7 +90,7 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
 
 def _ways(problem: WindowProblem) -> Iterator[Row]:
     """Yield rows for ways: a job leaves each stay that ends under it in one way."""
-    balance: dict[tuple[str, Stay], dict[int, float]] = {node: {} for node in problem.nodes}
+    balance: dict[Node, dict[int, float]] = {node: {} for node in problem.nodes}
     for number, choice in enumerate(problem.handovers):
         balance[choice.job, choice.stay][number] = 1.0
         if choice.to is not None and (choice.job, choice.to) in balance:
@@ -104,10 +103,11 @@ def _ways(problem: WindowProblem) -> Iterator[Row]:
 
 def _gpus(problem: WindowProblem) -> Iterator[Row]:
     """Yield rows for GPUs: one for every job, at each moment at which one may come to a stay."""
+    finish_s = {runner.name: runner.finish_s for runner in problem.runners}
     coming: dict[Stay, list[tuple[int, float, float]]] = defaultdict(list)
     for number, choice in enumerate(problem.handovers):
-        if choice.tenancy is not None:
-            coming[choice.tenancy.stay].append((number, choice.tenancy.from_s, choice.tenancy.until_s))
+        if (stay := choice.to) is not None:
+            coming[stay].append((number, choice.leaves_s, min(finish_s[choice.job], stay.until_s)))
     for stay in sorted(coming, key=lambda stay: (stay.host, stay.from_s)):
         held = [(r.since_s, min(r.finish_s, stay.until_s)) for r in problem.runners if r.stay == stay]
         seen: set[tuple[frozenset[int], int]] = set()
@@ -136,8 +136,8 @@ def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool)
         seen: set[tuple[tuple[int, float], ...]] = set()
         for at_s in sorted(moments):
             share = max(1.0, budgets.at(link, at_s))
-            on = {n: r.rate_bytes_per_s / share for n, r in users[link] if r.from_s <= at_s < r.until_s}
-            used = sum(r.rate_bytes_per_s for r in known if r.from_s <= at_s < r.until_s) / share
+            on = {n: r.rate_bytes_per_s / share for n, r in users[link] if r.holds_at(at_s)}
+            used = sum(r.rate_bytes_per_s for r in known if r.holds_at(at_s)) / share
             # the most that these can be together: a job takes one way out of a place at a time
             most: dict[str, float] = defaultdict(float)
             for number, part in on.items():

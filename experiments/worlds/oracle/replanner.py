@@ -29,22 +29,20 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, JobState, Phase
 from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import Trace
-from experiments.worlds.oracle.adapters import seated
-from experiments.worlds.oracle.availability import Stay, future_of
+from experiments.worlds.oracle.adapters import Columns
 from experiments.worlds.oracle.choices import Choices
-from experiments.worlds.oracle.link_budgets import class_budgets_of
-from experiments.worlds.oracle.plan import Plan
-from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, Window, WindowEnd
+from experiments.worlds.oracle.future import class_budgets_of, future_of
+from experiments.worlds.oracle.problem import Booking, Handover, Plan, RunningJob, Window
 from experiments.worlds.oracle.program import solve
-from experiments.worlds.oracle.transfer_times import TransferTimes, overhead_of
+from experiments.worlds.oracle.transfer_times import TransferTimes
 from experiments.worlds.virtual import VirtualWorld
-from experiments.worlds.virtual.hosts import dirty_fraction
 from experiments.worlds.virtual.run import BEGIN_S
 from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
 NO_TIMER_S = 1e9  # the longest that a message can say
+SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
 
 
@@ -56,6 +54,15 @@ class Horizon:
     window_s: float
     overlap_s: float
     time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEnd:
+    """An attempt that its owner ended. `planned_loss_s`: its loss by the plan; None: no plan foresaw it."""
+
+    job: str
+    at_s: float
+    planned_loss_s: float | None
 
 
 class Replanner:
@@ -71,55 +78,60 @@ class Replanner:
 
     # ------------------------------------------------------------ the world
 
+    def _begin(self, world: VirtualWorld) -> None:
+        """Take the oracle's seat."""
+        self._world, self._until_s, costs, cluster = (
+            world,
+            BEGIN_S,
+            world.env.costs,
+            world.coordinator.cluster,
+        )
+        delay_s = sum(sorted((link.delay_s for link in world.env.campus.links), reverse=True)[:6])
+        # the longest part of a checkpoint's time that is neither writing nor wire: order, handshake, commit, report
+        overhead_s = costs.snapshot_s[1] + costs.connect_s + costs.commit_s
+        overhead_s += 4.0 * (costs.message_s + delay_s) + SAFETY_S
+        self._transfer_times = TransferTimes(
+            world.env.routes,
+            class_budgets_of(cluster, self._trace.background, self._research, BEGIN_S),
+            overhead_s,
+            max(costs.start_s[1], cluster.protocol.restart_s),
+            cluster.protocol.writes_s,
+            costs.snapshot_bytes_per_s,
+        )
+        self._plan = Plan(future_of(world.env.campus, self._trace, BEGIN_S))
+        cluster.policy = Columns(self._plan, self._transfer_times, lambda: world.now_s).seated(cluster)
+        world.at(BEGIN_S, self._begin_window)
+
     def watch(self, world: VirtualWorld) -> None:
-        """Read the new facts; the first call takes the oracle's seat."""
+        """Read the new facts; plan anew where they are not as planned."""
         if self._until_s == 0.0:
-            self._world, self._until_s, costs = world, BEGIN_S, world.env.costs
-            self._future = future_of(world.env.campus, self._trace, BEGIN_S)
-            self._plan = Plan(self._future)
-            cluster = self._cluster
-            delays = (link.delay_s for link in world.env.campus.links)
-            self._transfer_times = TransferTimes(
-                world.env.routes,
-                class_budgets_of(cluster, self._trace.background, self._research, BEGIN_S),
-                overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
-                max(costs.start_s[1], cluster.protocol.restart_s),
-                cluster.protocol.writes_s,
-                costs.snapshot_bytes_per_s,
-            )
-            cluster.policy = seated(cluster, self._plan, self._transfer_times, lambda: world.now_s)
-            world.at(BEGIN_S, self._begin_window)
+            self._begin(world)
         while self._read < len(world.facts):
             _, fact = world.facts[self._read]
             self._read += 1
-            match fact:
-                case facts.JobDispatched(job=name, host=host):
-                    stay = self._stay_now(host)
-                    if stay is not None:
-                        self._plan.where[name] = stay
-                case facts.JobRunning(job=name):
-                    # whether the plan holds for where it runs now
-                    job, stay = self._cluster.jobs[name], self._plan.where.get(name)
-                    if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
-                        way = self._plan.way_of(name)
-                        late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
-                        if late or (name, stay) not in self._plan.on_way:
-                            self._plan_all(self._until_s, amends=True)
-                case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
-                    # an owner has ended an attempt: what was to be lost by it is noted
-                    way = self._plan.way_of(name)
-                    self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
-                case facts.CheckpointCompleted(job=name, holder=holder):
-                    self._arrived_s[f"{name}:{self._cluster.jobs[name].host}>{holder}"] = self._world.now_s
-                case facts.CheckpointTaken(job=name, final=True):
-                    # from now on it is known when a migration travels, and checkpoints that have not begun can make way
-                    if self._cluster.jobs[name].phase is Phase.MOVING:
-                        self._plan_all(self._until_s, amends=True)
-                case facts.MigrationDegraded(job=name):
-                    # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
-                    job, way = self._cluster.jobs[name], self._plan.way_of(name)
-                    if way is not None and way.migrates and job.phase is Phase.RUNNING:
-                        self._plan_all(self._until_s, amends=True)
+            if self._differs(fact):
+                self._plan_all(self._until_s, amends=True)
+
+    def _differs(self, fact: object) -> bool:
+        """Note a fact; return whether it calls for another plan."""
+        plan, now_s, jobs = self._plan, self._world.now_s, self._cluster.jobs
+        match fact:
+            case facts.JobDispatched(job=name, host=host):
+                if (stay := plan.future.at(host, now_s)) is not None:
+                    plan.where[name] = stay
+            case facts.JobRunning(job=name):
+                # whether the plan holds for where it runs now
+                job, stay, way = jobs[name], plan.where.get(name), plan.way_of(name)
+                if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
+                    late = way is not None and min(way.begins_s, default=inf) < now_s
+                    return late or (name, stay) not in plan.on_way
+            case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
+                # an owner has ended an attempt: its planned loss is noted
+                way = plan.way_of(name)
+                self.ends.append(WindowEnd(name, now_s, None if way is None else way.loss_s))
+            case facts.CheckpointCompleted(job=name, holder=holder):
+                self._arrived_s[f"{name}:{jobs[name].host}>{holder}"] = now_s
+        return False
 
     @property
     def _cluster(self) -> Cluster:
@@ -155,7 +167,7 @@ class Replanner:
             if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
         ]
         reserved = self._reserved()
-        self._plan.clear()
+        self._plan.ways, self._plan.on_way = {}, set()
         answer = solve(self._choices().problem(runners, reserved, begun), self._horizon.time_limit_s)
         self.windows.append(replace(answer, until_s=until_s, amends=amends))
         self._plan.enter(runners, answer.chosen)
@@ -185,36 +197,19 @@ class Replanner:
             host.name for host in self._cluster.index.ownerless if host.usable and self._cluster.policy.vault
         ]
         store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
-        return Choices(campus, self._future, self._transfer_times, now_s, self._until_s, store)
+        return Choices(campus, self._plan.future, self._transfer_times, now_s, self._until_s, store)
 
     # ------------------------------------------------------------ jobs
 
     def _runner(self, job: JobState) -> RunningJob | None:
         """Return a job that has a volunteer host, as the program sees it."""
-        host = job.move.destination if job.move is not None else job.host
-        stay = self._stay_now(host)
+        now_s, restart_s, spec = self._world.now_s, self._transfer_times.restart_s, job.spec
+        stay = self._plan.future.at(job.move.destination if job.move is not None else job.host, now_s)
         if job.phase in OVER or stay is None:
             return None
-        spec, now_s, restart_s = job.spec, self._world.now_s, self._transfer_times.restart_s
-        remaining_s, done_s = (spec.steps - job.step) * spec.step_s, job.step * spec.step_s
         since_s = now_s if job.phase is Phase.RUNNING else now_s + restart_s
-        return RunningJob(
-            job.name,
-            float(spec.payload_bytes),
-            spec.memory_bytes,
-            spec.min_capability,
-            spec.step_s,
-            dirty_fraction(spec),
-            since_s,
-            since_s + remaining_s * (1.0 + LATE) + 2.0 * restart_s,
-            stay,
-            done_s,
-        )
-
-    def _stay_now(self, host: str | None) -> Stay | None:
-        """Return the host's stay; None of a host that has no owner."""
-        known = host is not None and host in self._future.stays
-        return self._future.at(host, self._world.now_s) if known and host is not None else None
+        finish_s = since_s + (spec.steps - job.step) * spec.step_s * (1.0 + LATE) + 2.0 * restart_s
+        return RunningJob(spec, since_s, finish_s, stay, job.step * spec.step_s)
 
     # ------------------------------------------------------------ playing
 
@@ -250,9 +245,7 @@ class Replanner:
 
     def _rate_now(self, way: Handover) -> float:
         """Return the plan's rate now; 0 while its links are for others."""
-        now_s = self._world.now_s
-        rates = (r.rate_bytes_per_s for r in way.bookings if r.from_s <= now_s < r.until_s)
-        return next(rates, 0.0)
+        return next((r.rate_bytes_per_s for r in way.bookings if r.holds_at(self._world.now_s)), 0.0)
 
     def _regrant(self, way: Handover) -> None:
         """Change the rate that it is sure of; or do nothing, if it is no longer the plan."""

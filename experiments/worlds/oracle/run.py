@@ -16,8 +16,8 @@ from experiments.inputs.traces import Trace
 from experiments.results.losses import work_lost
 from experiments.results.rules import not_promised
 from experiments.results.summary import Summary
-from experiments.worlds.oracle.problem import Window, WindowEnd
-from experiments.worlds.oracle.replanner import Horizon, Replanner
+from experiments.worlds.oracle.problem import Window
+from experiments.worlds.oracle.replanner import Horizon, Replanner, WindowEnd
 from experiments.worlds.virtual import Overheads, VirtualRun, simulate
 from topologies.errors import SpecError
 

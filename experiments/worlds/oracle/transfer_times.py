@@ -13,27 +13,19 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import ceil, inf
 
-from experiments.worlds.oracle.link_budgets import ClassBudgets
+from experiments.worlds.oracle.future import ClassBudgets
 from experiments.worlds.oracle.problem import Booking
-from experiments.worlds.virtual.overheads import Overheads
+from experiments.worlds.virtual.hosts import dirty_fraction
 from testbed.enforcement import PACING_SHARE
+from testbed.messages import JobSpec
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
 
-SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LEAST_GAIN = 0.02  # of a checkpoint's time: a further one that saves less is not sent
 MOST_ROUNDS = 12
 MOST_EPOCHS = 100  # that one checkpoint may take
 ROOM = 3.0  # times a whole checkpoint's time in which a chain's rate must hold
-
-
-@dataclass(frozen=True, slots=True)
-class TransferState:
-    """State to carry: C, the share f of it that a step rewrites, the step."""
-
-    payload_bytes: float
-    dirty_fraction: float
-    step_s: float
+Way = tuple[DirectedLink, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +49,11 @@ class TransferTimes:
     allowed_s: Callable[[float], float]
     written_bytes_per_s: float = inf
 
-    def links(self, source: str, destination: str) -> tuple[DirectedLink, ...]:
-        """Return the links that a checkpoint crosses."""
-        return self.routes.route(source, destination)
-
     def sending(
-        self,
-        state: TransferState,
-        links: Sequence[DirectedLink],
-        end_s: float,
-        beside: Sequence[Booking] = (),
+        self, spec: JobSpec, links: Way, end_s: float, beside: Sequence[Booking] = ()
     ) -> PlannedSending | None:
         """Return checkpoints that end at `end_s` and begin latest, at the rate that others leave; None if there is no way."""
-        whole = self.whole(state.payload_bytes, links, end_s, beside)
+        whole = self.whole(spec.payload_bytes, links, end_s, beside)
         if whole is None:
             return None
         rate, since_s = inf, end_s - ROOM * whole.lead_s
@@ -77,20 +61,15 @@ class TransferTimes:
             rate = min(rate, left)
             if from_s <= since_s:
                 break
-        leads_s = self.chain(state, rate) if rate > 0.0 else []
+        leads_s = self._chain(spec, rate) if rate > 0.0 else []
         total_s = sum(leads_s)
         if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
             return whole
         begins = accumulate(leads_s[:-1], initial=end_s - total_s)
-        taken = Booking(tuple(links), end_s - total_s, end_s, rate)
-        return PlannedSending(tuple(begins), leads_s[-1], (taken,))
+        return PlannedSending(tuple(begins), leads_s[-1], (Booking(links, end_s - total_s, end_s, rate),))
 
     def whole(
-        self,
-        payload_bytes: float,
-        links: Sequence[DirectedLink],
-        end_s: float,
-        beside: Sequence[Booking] = (),
+        self, payload_bytes: float, links: Way, end_s: float, beside: Sequence[Booking] = ()
     ) -> PlannedSending | None:
         """Return one checkpoint of everything."""
         left, taken = payload_bytes, list[Booking]()
@@ -99,7 +78,7 @@ class TransferTimes:
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
             if rate > 0.0:
-                taken.append(Booking(tuple(links), begin_s, until_s, rate))
+                taken.append(Booking(links, begin_s, until_s, rate))
             lasts_s = until_s - begin_s
             spare_s -= max(0.0, lasts_s - needs_s)
             left = max(0.0, left - rate * PACING_SHARE * lasts_s) if lasts_s < needs_s else 0.0
@@ -110,27 +89,29 @@ class TransferTimes:
         return None
 
     def _left(
-        self, links: Sequence[DirectedLink], end_s: float, beside: Sequence[Booking]
+        self, links: Way, end_s: float, beside: Sequence[Booking]
     ) -> Iterator[tuple[float, float, float]]:
         """(from, until, rate) of what the path has beside others, piece by piece into the past; the first of all has no begin."""
         others = [each for each in beside if not set(links).isdisjoint(each.links)]
         edges_s = sorted({edge_s for each in others for edge_s in (each.from_s, each.until_s)}, reverse=True)
-        for from_s, until_s, whole in self.budgets.together.backwards(links, end_s):
+        budgets = self.budgets.together
+        for from_s, until_s, whole in budgets.backwards(links, end_s):
             inside = [edge_s for edge_s in edges_s if from_s < edge_s < until_s]
             for end, begin in pairwise((until_s, *inside, from_s)):
                 there = [each for each in others if each.from_s < end and begin < each.until_s]
-                taken = [sum(each.rate_bytes_per_s for each in there if link in each.links) for link in links]
-                budgets = (self.budgets.together.at(link, begin) for link in links)
-                left = (budget - used for budget, used in zip(budgets, taken, strict=True))
+                left = (
+                    budgets.at(link, begin) - sum(b.rate_bytes_per_s for b in there if link in b.links)
+                    for link in links
+                )
                 yield begin, end, max(0.0, min(left)) if there else whole
 
-    def chain(self, state: TransferState, rate_bytes_per_s: float) -> list[float]:
+    def _chain(self, spec: JobSpec, rate_bytes_per_s: float) -> list[float]:
         """Return the seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
-        beside_s, pace = self.beside_s(state.payload_bytes), rate_bytes_per_s * PACING_SHARE
-        leads_s = [beside_s + state.payload_bytes / pace]
+        beside_s, pace = self.beside_s(spec.payload_bytes), rate_bytes_per_s * PACING_SHARE
+        leads_s = [beside_s + spec.payload_bytes / pace]
         while len(leads_s) < MOST_ROUNDS:
-            dirty = min(1.0, ceil(leads_s[-1] / state.step_s) * state.dirty_fraction)
-            next_s = beside_s + state.payload_bytes * dirty / pace
+            dirty = min(1.0, ceil(leads_s[-1] / spec.step_s) * dirty_fraction(spec))
+            next_s = beside_s + spec.payload_bytes * dirty / pace
             if next_s > leads_s[-1] * (1.0 - LEAST_GAIN):
                 break
             leads_s.append(next_s)
@@ -139,10 +120,3 @@ class TransferTimes:
     def beside_s(self, payload_bytes: float) -> float:
         """Return the part of a checkpoint's time that is not on the wire."""
         return self.overhead_s + payload_bytes / self.written_bytes_per_s
-
-
-def overhead_of(costs: Overheads, delay_s: float) -> float:
-    """Return the longest part of a checkpoint's time that is neither writing nor wire: order, handshake, commit, report."""
-    return (
-        costs.snapshot_s[1] + costs.connect_s + costs.commit_s + 4.0 * (costs.message_s + delay_s) + SAFETY_S
-    )
