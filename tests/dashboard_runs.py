@@ -27,8 +27,7 @@ from pathlib import Path
 from experiments.dashboard import serve
 from experiments.dashboard.sources import JournalSource
 from testbed.emulation.safety.ledger import RunningCampus
-journal, owner_pid, stalled_ms = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-serve.STALLED_MS, serve.BUFFERED_BYTES = stalled_ms, 1 << 14
+journal, owner_pid = Path(sys.argv[1]), int(sys.argv[2])
 campus = RunningCampus("test", "test", journal.parent, owner_pid, (), journal.parent)
 shown = serve.Shown(JournalSource(journal, live=True), campus)
 serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
@@ -108,6 +107,6 @@ def replayed(events: Path) -> Any:
     return served("-m", "experiments.cli", "dashboard", str(events), "--port", "0", "--until-eof")
 
 
-def followed(journal: Path, owner_pid: int, stalled_ms: int = 5000) -> Any:
+def followed(journal: Path, owner_pid: int) -> Any:
     """The page of a journal that is written by a test."""
-    return served("-c", SERVER, str(journal), str(owner_pid), str(stalled_ms))
+    return served("-c", SERVER, str(journal), str(owner_pid))

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import json
 import os
 import re
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import trio
 
 from bpf.errors import BpfError
 from controller.core.model import facts as f
-from controller.persistence.journal import Journal
 from experiments.dashboard import feed, serve
-from experiments.dashboard.application import MAX_STREAMS
 from experiments.dashboard.campus_state import CampusState
 from experiments.dashboard.event_log import EventLog
-from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
@@ -125,18 +120,18 @@ def test_what_readers_receive_adds_up_to_the_whole_however_often_they_look() -> 
     campus, facts = runs.scenario().played().campus, runs.facts()
     seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
     stores: dict[int, dict[str, Any]] = {every: {"bars": {}, "spans": {}} for every in (1, 7, 150)}
-    cursors = dict.fromkeys(stores, Cursor())
+    known = dict.fromkeys(stores, (0, 0))
     for number, (at_s, fact) in enumerate(facts, 1):
         seen._add(number, at_s, fact)
         for every, store in stores.items():
             if number % every == 0 or number == len(facts):
-                cursors[every], told = seen.delta(cursors[every])
-                delta = json.loads(told)
+                delta = seen.since(*known[every])
+                known[every] = delta["version"], delta["number"]
                 for part in ("hosts", "jobs", "flows", "links", "curve"):
                     store[part] = delta.get(part, store.get(part))
                 for part in ("bars", "spans"):
                     store[part] |= delta[part]
-    whole = json.loads(seen.delta(Cursor())[1])
+    whole = seen.since(0, 0)
     for store in stores.values():
         assert store == {part: whole[part] for part in store}
 
@@ -249,14 +244,14 @@ def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str
         "/api/fact?n=",
         "/api/fact?n=1e308",
         "/api/fact?n=-1e30",
-        "/api/play?from_s=0&speed=0",
-        "/api/play?from_s=0",
+        "/api/head?version=x&number=0",
+        "/api/head?version=0",
     ],
 )
 def test_a_wrong_question_is_answered_with_what_is_wrong(page: str, path: str) -> None:
     status, _, body = get(page + path)
     assert status == 400
-    assert "expected" in json.loads(body)["words"] or "speed" in json.loads(body)["words"]
+    assert "expected" in json.loads(body)["words"]
 
 
 def test_a_fact_is_shown_with_all_that_it_carries_in_its_units(page: str) -> None:
@@ -371,89 +366,3 @@ def test_who_may_use_a_switch_is_said_to_one_who_may_not(
     monkeypatch.setattr(owner.KillSwitch, "open_pinned", refused)
     with pytest.raises(SetupError, match="the switch of h1 is for root"):
         trio.run(Switches(campus).do, OwnerRequest("h1", "reclaim"))
-
-
-def read_until(stream: socket.socket, text: bytes, within_s: float = 10.0) -> float:
-    """Seconds until the text has come."""
-    began_s, seen = time.monotonic(), b""
-    stream.settimeout(within_s)
-    while text not in seen:
-        part = stream.recv(1 << 16)
-        assert part, "the stream ended"
-        seen = (seen + part)[-(1 << 18) :]
-    return time.monotonic() - began_s
-
-
-def opened(address: str, receive_bytes: int = 0) -> socket.socket:
-    port = urlsplit(address).port
-    stream = socket.socket()
-    if receive_bytes:
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    stream.connect(("127.0.0.1", port))
-    stream.sendall(f"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-    return stream
-
-
-def test_a_reader_that_stalls_is_closed_and_hurts_no_other(journal: Path, tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    path.write_bytes(journal.read_bytes())
-    writer = Journal(path)
-    number = 0
-
-    def record(count: int) -> None:
-        nonlocal number
-        writer.begin()
-        for _ in range(count):
-            number += 1
-            job = f"n{number}" + 40 * "x"
-            writer.append_fact(100.0 + number, f.JobSubmitted(job, 10, 1.0, 100))
-        writer.commit()
-
-    with runs.followed(path, os.getpid(), stalled_ms=400) as address:
-        reader, stalled = opened(address), opened(address, receive_bytes=4096)
-        read_until(reader, b'"loaded":true')
-        end_s = time.monotonic() + 20.0
-        closed = False
-        while not closed and time.monotonic() < end_s:
-            record(300)  # more than the kernel holds for one that does not read
-            read_until(reader, b'"n%d' % number)
-            told = get(address.rstrip("/") + "/metrics")[2].decode()
-            closed = "reclaimnet_dashboard_stalled_streams_total 1.0" in told
-        assert closed
-        record(1)
-        read_until(reader, b'"n%d' % number)
-        assert "reclaimnet_dashboard_streams 1.0" in get(address.rstrip("/") + "/metrics")[2].decode()
-        reader.close()
-        stalled.close()
-    writer.close()
-
-
-def test_there_are_only_so_many_streams(page: str) -> None:
-    streams = [opened(page) for _ in range(MAX_STREAMS)]
-    try:
-        for stream in streams:
-            read_until(stream, b"data: ")
-        status, _, body = get(page + "/api/stream")
-        assert status == 503, body
-        assert get(page + "/healthz")[0] == 200
-    finally:
-        for stream in streams:
-            stream.close()
-    end_s = time.monotonic() + 10.0
-    while time.monotonic() < end_s and "dashboard_streams 0.0" not in get(page + "/metrics")[2].decode():
-        time.sleep(0.05)
-    connection = http.client.HTTPConnection(urlsplit(page).netloc, timeout=10)
-    connection.request("GET", "/api/stream")
-    assert connection.getresponse().status == 200
-    connection.close()
-
-
-def test_a_replay_plays_to_its_end_at_the_speed_that_is_asked_for(page: str) -> None:
-    began_s = time.monotonic()
-    body = get(page + "/api/play?from_s=10&speed=1000")[2].decode()
-    frames = [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: ")]
-    assert time.monotonic() - began_s < 10.0
-    numbers = [line["n"] for frame in frames for line in frame["story"]]
-    assert numbers == sorted(set(numbers))
-    assert (frames[0]["at_s"], frames[-1]["over"]) == (10.0, True)
-    assert [frame["at_s"] for frame in frames] == sorted(frame["at_s"] for frame in frames)

@@ -3,15 +3,13 @@
 Only loopback's names are answered, so another site's page cannot have them resolve here. A request that changes
 something needs a token that no other site's page can send. Nothing is loaded from elsewhere.
 
-Starlette on hypercorn's trio worker. Quart-Trio would do, too, and brings Flask and Werkzeug for eight routes; here a
-stream needs `send` itself. hypercorn shields its writes from cancellation, so a reader that stalls is ended by the
-kernel (`serve`).
+The page asks again for what is new, four times a second or as fast as it is answered, so a slow reader delays nobody.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bpf.errors import BpfError
-from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import OwnerRequest, Switches
@@ -39,10 +37,7 @@ from topologies.decoding import UNDECODABLE
 
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
-MAX_STREAMS, MAX_PLAYING = 100, 16  # of all pages; of them, those that play a replay
 MAX_BODY = 4096
-SLOW_S = 0.25  # of one chunk: a reader that goes after that has stalled
-SPEEDS = (0.01, 1e7)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -78,17 +73,14 @@ class Application:
 
     def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
         self._feed, self._health, self._switches = feed, health, switches
-        self.streams = {"open": 0, "playing": 0, "stalled": 0}
-        self._registry = registry(feed, health, self.streams)
+        self._registry = registry(feed, health)
         self._layout = layout(feed.source.campus)
         routes = [
             *(Route(path, self._file(*file)) for path, file in FILES.items()),
             Route("/api/campus", self._campus),
-            Route("/api/stream", self._stream),
-            Route("/api/play", self._play),
+            Route("/api/head", self._head),
             Route("/api/at", self._at),
             Route("/api/fact", self._fact),
-            Route("/api/health", self._told_health),
             Route("/api/switch", self._switch, methods=["POST"]),
             Route("/metrics", self._metrics),
             Route("/healthz", self._healthz),
@@ -124,30 +116,10 @@ class Application:
             }
         )
 
-    async def _stream(self, request: Request) -> Response:
-        """Return the head of the run, now and whenever it has changed."""
-
-        async def deltas() -> AsyncIterator[bytes]:
-            cursor = Cursor()
-            while True:
-                cursor, told = self._feed.delta(cursor)
-                yield told
-                await self._feed.news(cursor)
-
-        return self._opened(deltas(), playing=False)
-
-    async def _play(self, request: Request) -> Response:
-        """Replay from a time on, at a multiple of the real speed."""
-        from_s, speed = _number(request, "from_s"), _number(request, "speed")
-        if not SPEEDS[0] <= speed <= SPEEDS[1]:
-            raise RequestRefused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
-        return self._opened(self._feed.play(from_s, speed), playing=True)
-
-    def _opened(self, chunks: AsyncIterator[bytes], *, playing: bool) -> Response:
-        full = self.streams["open"] >= MAX_STREAMS
-        if full or (playing and self.streams["playing"] >= MAX_PLAYING):
-            raise RequestRefused(503, "there are too many open pages: close one")
-        return _Events(chunks, self.streams, playing)
+    async def _head(self, request: Request) -> Response:
+        """Return the head of the run: what a reader of this version and fact lacks, and whether all is well."""
+        version, number = int(_number(request, "version")), int(_number(request, "number"))
+        return _json(self._feed.since(version, number) | {"health": self._health_now()})
 
     async def _at(self, request: Request) -> Response:
         """Return the picture at a time, and the last lines of the story until then."""
@@ -169,10 +141,6 @@ class Application:
         """Return the health as a status, for a service manager: 503 is not well."""
         told = self._health_now()
         return _json(told, 200 if told["ok"] else 503)
-
-    async def _told_health(self, request: Request) -> Response:
-        """Return the health in words, for the page: a browser logs each 503 in its console as an error of the page."""
-        return _json(self._health_now())
 
     def _health_now(self) -> dict[str, Any]:
         feed, health = self._feed, self._health
@@ -222,42 +190,8 @@ class Application:
             raise RequestRefused(500, f"the kernel refuses: {error}") from None
 
 
-class _Events(Response):
-    """Server-sent events. One chunk at a time is on its way, so a slow reader delays its own next one and nothing else."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], streams: dict[str, int], playing: bool) -> None:
-        super().__init__(media_type="text/event-stream")
-        self._chunks, self._streams, self._playing, self._took_s = chunks, streams, playing, 0.0
-        del self.headers["content-length"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the reader leaves, or there is nothing more."""
-        self._streams["open"] += 1
-        self._streams["playing"] += self._playing
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._until_gone, receive, nursery.cancel_scope)
-                async for chunk in self._chunks:
-                    began_s, self._took_s = trio.current_time(), math.inf
-                    body = b"data: " + chunk + b"\n\n"
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                    self._took_s = trio.current_time() - began_s
-                nursery.cancel_scope.cancel()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._streams["open"] -= 1
-            self._streams["playing"] -= self._playing
-
-    async def _until_gone(self, receive: Receive, scope: trio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._streams["stalled"] += self._took_s > SLOW_S
-        scope.cancel()
-
-
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """Refuse requests of another site's page: it could not read the answer, but take the streams of others.
+    """Refuse requests of another site's page: it could not read the answer, but take the time of others.
 
     Every answer has `HEADERS`.
     """

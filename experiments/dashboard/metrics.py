@@ -19,16 +19,16 @@ STATES = ("busy", "idle", "noticed", "reclaimed", "lost", "absent")
 PHASES = ("waiting", "starting", "running", "moving", "interrupted")
 
 
-def registry(feed: Feed, health: Health, streams: Mapping[str, int]) -> CollectorRegistry:
-    """Return all metrics; `streams`: open and stalled ones of the page itself."""
+def registry(feed: Feed, health: Health) -> CollectorRegistry:
+    """Return all metrics."""
     made = CollectorRegistry(auto_describe=False)
-    made.register(_Run(feed, health, streams))
+    made.register(_Run(feed, health))
     return made
 
 
 class _Run(Collector):
-    def __init__(self, feed: Feed, health: Health, streams: Mapping[str, int]) -> None:
-        self._feed, self._health, self._streams = feed, health, streams
+    def __init__(self, feed: Feed, health: Health) -> None:
+        self._feed, self._health = feed, health
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, now."""
@@ -82,9 +82,6 @@ class _Run(Collector):
         if health.watched:
             yield _gauge("coordinator_up", "Whether the coordinator answers.", float(health.answers))
             yield _gauge("coordinator_answer_seconds", "How long its last answer took.", health.took_s)
-        yield _gauge("dashboard_streams", "Open streams of the page.", self._streams["open"])
-        about = "Streams closed whose reader had stopped."
-        yield _counter("dashboard_stalled_streams", about, self._streams["stalled"])
 
 
 def _one(kind: type[Metric], name: str, about: str, value: float) -> Metric:

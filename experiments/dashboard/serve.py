@@ -28,8 +28,6 @@ from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SetupError
 
 ADDRESS = "127.0.0.1"
-STALLED_MS = 5000  # a reader that takes nothing for so long is closed, by the kernel
-BUFFERED_BYTES = 1 << 18  # for each connection, in the kernel
 BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
 
@@ -73,11 +71,9 @@ def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bo
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket on loopback whose connections end when their reader stalls."""
+    """Return a socket on loopback."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFERED_BYTES)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
     try:
         sock.bind((ADDRESS, port))
     except OSError as error:

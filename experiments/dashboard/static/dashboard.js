@@ -1,10 +1,10 @@
-// The live page. Two pictures: `head`, which the server's stream keeps up to date, and `view`, what is shown: the head itself, or a
-// moment of the past (/api/at), or a replay that plays (/api/play). Everything is drawn from `view`, once a frame at most.
+// The live page. Two pictures: `head`, which /api/head keeps up to date, and `view`, what is shown: the head itself, or a
+// moment of the past (/api/at), one after another in a replay. Everything is drawn from `view`, once a frame at most.
 import { CampusMap } from "/campus.js";
 import { TimeLine } from "/charts.js";
 
 const $ = (id) => document.getElementById(id);
-const MAX_LINES = 500, MAX_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
+const MAX_LINES = 500, MAX_ROWS = 250, POLL_MS = 250, FRAME_MS = 100, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
 
 const format = {
   duration(s) {
@@ -33,6 +33,8 @@ const format = {
     return s < 86400 ? clock : `day ${Math.floor(s / 86400) + 1}, ${clock}`;
   },
 };
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 function element(name, { text = "", className = "", ...attributes } = {}, ...children) {
   const made = document.createElement(name);
@@ -65,7 +67,7 @@ class Picture {
 }
 
 const head = new Picture();
-const S = { view: head, mode: "follow", campus: null, map: null, line: null, now: { s: 0, at: 0 }, loaded: false, over: false, host: "", job: "", fact: 0, speed: 1, told: "notable", playing: null, token: "" };
+const S = { view: head, mode: "follow", campus: null, map: null, line: null, now: { s: 0, at: 0 }, loaded: false, over: false, host: "", job: "", fact: 0, speed: 1, told: "notable", token: "" };
 let drawing = false, urgent = false;
 
 // draw in the next frame; `now`: what a person has asked for, all of it, however lately it was drawn
@@ -108,21 +110,23 @@ function cursorS() {
   return S.mode === "follow" ? nowS() : S.view.at_s;
 }
 
-function stopPlaying() {
-  S.playing?.close();
-  S.playing = null;
-}
-
 function follow() {
-  stopPlaying();
   S.mode = "follow";
   S.view = head;
   draw();
 }
 
+// a moment of the past into the view; false: the view is another by now
+async function show(view, s) {
+  const told = await (await fetch(`/api/at?s=${s}`)).json();
+  if (S.view !== view) return false;
+  view.story = [];
+  view.apply(told);
+  return true;
+}
+
 let wanted = null, asking = false; // the moment that was asked for last; one question at a time
 async function seek(s) {
-  stopPlaying();
   S.mode = "at";
   if (S.view === head) S.view = new Picture();
   S.view.at_s = s;
@@ -134,11 +138,8 @@ async function seek(s) {
     while (wanted !== null) {
       const s = wanted;
       wanted = null;
-      const told = await (await fetch(`/api/at?s=${s}`)).json();
-      if (S.mode !== "at") break;
-      if (wanted !== null) told.at_s = wanted; // the slider has moved on
-      S.view.story = [];
-      S.view.apply(told);
+      if (!(await show(S.view, s)) || S.mode !== "at") break;
+      S.view.at_s = wanted ?? s; // the slider may have moved on
       draw();
     }
   } finally {
@@ -146,33 +147,26 @@ async function seek(s) {
   }
 }
 
-function play() {
-  if (S.playing) {
-    stopPlaying();
+async function play() {
+  if (S.mode === "play") {
     S.mode = "at";
     return draw();
   }
-  const end = nowS(), from = S.mode === "follow" || S.view.at_s >= end - 1e-6 ? 0 : S.view.at_s;
+  const first = S.mode === "follow" || S.view.at_s >= nowS() - 1e-6 ? 0 : S.view.at_s;
   S.mode = "play";
-  S.view = new Picture();
-  S.view.at_s = from;
-  S.playing = new EventSource(`/api/play?from_s=${from}&speed=${S.speed}`);
-  S.playing.onmessage = (event) => {
-    const told = JSON.parse(event.data);
-    S.view.apply(told);
-    draw(false);
-    if (told.over) {
-      stopPlaying();
-      S.mode = "at";
-      live() ? follow() : draw();
-    }
-  };
-  S.playing.onerror = () => {
-    stopPlaying();
-    S.mode = "at";
-    draw();
-  };
+  const view = (S.view = new Picture());
+  view.at_s = first;
   draw();
+  for (let before = performance.now(); ; ) {
+    await pause(FRAME_MS);
+    const now = performance.now(), s = Math.min(nowS(), view.at_s + (S.speed * (now - before)) / 1000);
+    before = now;
+    if (S.mode !== "play" || !(await show(view, s).catch(() => false)) || S.mode !== "play") return draw();
+    if (s >= nowS()) break;
+    draw(false);
+  }
+  S.mode = "at";
+  live() ? follow() : draw();
 }
 
 // ---------------------------------------------------------------- drawing
@@ -184,8 +178,8 @@ function render(now) {
   if (document.activeElement !== $("time") || S.mode !== "at") $("time").value = at;
   $("clock").textContent = format.time(at);
   $("time").setAttribute("aria-valuetext", format.time(at));
-  $("play").textContent = S.playing ? "❚❚" : "▶";
-  $("play").setAttribute("aria-label", S.playing ? "Pause" : "Play");
+  $("play").textContent = S.mode === "play" ? "❚❚" : "▶";
+  $("play").setAttribute("aria-label", S.mode === "play" ? "Pause" : "Play");
   $("now").hidden = !live();
   $("now").setAttribute("aria-pressed", S.mode === "follow");
   part("tiles", 200, now, () => tiles(view));
@@ -414,7 +408,7 @@ function told(message) {
   head.apply(message);
   S.line.apply(message);
   S.now = { s: message.now_s, at: performance.now() };
-  const { loaded, over, broken } = message;
+  const { loaded, over, broken, health } = message;
   if (loaded && !S.loaded && S.campus.world !== "live") beginReplay(message.now_s);
   Object.assign(S, { loaded, over });
   $("count").textContent = `${head.jobs.size} jobs listed, ${S.line.bars.size} attempts`;
@@ -422,7 +416,7 @@ function told(message) {
   else if (!loaded) state("reading the run", "warn");
   else if (S.campus.world !== "live") state("replay", "calm");
   else if (over) state("the campus is gone; all of its run is here", "warn");
-  else state(S.health === false ? "the coordinator does not answer" : "live", S.health === false ? "bad" : "good");
+  else state(health.ok ? "live" : "the coordinator does not answer", health.ok ? "good" : "bad");
   draw(false);
 }
 
@@ -433,14 +427,15 @@ function beginReplay(end) {
   if (S.mode === "follow") seek(0);
 }
 
-async function watchHealth() {
-  for (;;) {
+async function watchHead() {
+  for (let seen = { version: 0, number: 0 }; !S.over; await pause(POLL_MS)) {
     try {
-      S.health = (await (await fetch("/api/health")).json()).ok;
+      const message = await (await fetch(`/api/head?version=${seen.version}&number=${seen.number}`)).json();
+      told(message);
+      seen = message;
     } catch {
-      S.health = false;
+      state("not connected: trying again", "bad");
     }
-    await new Promise((done) => setTimeout(done, 3000));
   }
 }
 
@@ -472,10 +467,6 @@ async function begin() {
   $("speed").value = S.speed;
   $("speed").addEventListener("change", (event) => {
     S.speed = Number(event.target.value);
-    if (S.playing) {
-      stopPlaying();
-      play();
-    }
   });
   $("time").addEventListener("input", (event) => seek(Number(event.target.value)));
   $("time").addEventListener("keydown", (event) => {
@@ -515,13 +506,7 @@ async function begin() {
     watch.observe(box);
   }
   tips();
-  const stream = new EventSource("/api/stream");
-  stream.onmessage = (event) => told(JSON.parse(event.data));
-  stream.onerror = () => state("not connected: trying again", "bad");
-  if (S.campus.world === "live") {
-    watchHealth();
-    setInterval(() => S.mode === "follow" && live() && draw(false), 250);
-  }
+  watchHead();
 }
 
 begin();
