@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint sizes clean-build docs
+.PHONY: setup demo test test-extras test-long test-stock-kernel signals measure storm lint sizes clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -88,10 +88,6 @@ test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel
 	$(BIN)/python -m tests.stock_kernel
-
-# Open vSwitch's kernel datapath and fq alone: ten minutes where there is no KVM
-test-stock-kernel-short: setup $(VENV)/.apt-stock-kernel
-	$(BIN)/python -m tests.stock_kernel --short
 
 # SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
 signals: setup

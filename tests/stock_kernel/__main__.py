@@ -1,6 +1,6 @@
-"""`python -m tests.stock_kernel [--short | pytest's arguments]`: fetch Debian's kernel once, boot it, test in it.
+"""`python -m tests.stock_kernel [pytest's arguments]`: fetch Debian's kernel once, boot it, test in it.
 
-Exits with pytest's status.
+Exits with pytest's status. Without KVM all that is marked `stock_kernel` takes some 20 minutes of a quiet machine.
 
 Without KVM, qemu's TCG makes the guest's clock count instructions, a nanosecond each: a guest that computes gets no older while
 the machine does something else. So bounds of time hold in it as they stand in the tests, however slow and busy the machine is;
@@ -37,72 +37,31 @@ ROOT_FOLDERS = ("bin", "proc", "dev", "files", "snapshot", "memory", "root", "mo
 # of the checkout: large, or made by it; the guest sees the machine's
 NOT_COPIED = (".git", ".venv", ".stock", "out", "build", "__pycache__", ".*_cache")
 TRIAL_LIMIT_S = 30.0  # KVM boots in 2 s
-# `--short`: what kernels that we develop on may lack, in ten minutes of one processor by emulation. Imports take two and a half,
-# and a second of the guest takes six: what starts agents and coordinators, which import as much again, is in the whole list.
-SHORT = (
-    "test_stock_kernel.py::test_the_guests_kernel_has_all_that_the_testbed_can_use",
-    *(
-        f"test_openvswitch.py::{name}[forwards in the kernel]"
-        for name in (
-            "test_the_datapath_is_the_one_that_was_chosen",
-            "test_every_host_reaches_every_other_over_two_spines",
-            "test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back",
-            "test_a_switch_turns_from_its_own_dead_trunk_without_a_controller",
-            "test_research_leaves_a_trunk_that_grants_fill_and_comes_back",
-            "test_traffic_goes_on_without_the_controller_and_a_new_one_changes_nothing",
-        )
-    ),
-    "test_enforcement.py::test_paced_flow_does_not_outrun_its_grant_where_fq_does_the_pacing",
-)
-
-
-class StockKernelError(Exception):
-    """The guest cannot be had, or ended without a result."""
+LIMIT_S = 7200.0
 
 
 def main(arguments: list[str]) -> int:
-    """Pytest's status in the guest; 2 if it could not be asked."""
+    """Pytest's status in the guest. SystemExit: it could not be asked, and why."""
     # ends as by ctrl-C: no guest, no files are left
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        limit_s = wall_limit_s()
-        kernel = cached_kernel()
-        compiled = compiled_decisions()
-        with tempfile.TemporaryDirectory(prefix="stock_kernel") as scratch:
-            initrd = make_initramfs(kernel, Path(scratch))
-            snapshot, exchange = Path(scratch, "snapshot"), Path(scratch, "exchange")
-            exchange.mkdir()
-            # an edit meanwhile does not reach the guest, which would read it half: sizes are cached there
-            shutil.copytree(
-                REPOSITORY, f"{snapshot}/{REPOSITORY}", ignore=shutil.ignore_patterns(*NOT_COPIED)
-            )
-            if arguments == ["--short"]:
-                arguments = [f"tests/{test}" for test in SHORT]
-            command = [sys.executable, "-m", "pytest", *(arguments or marked_tests())]
-            variables = {"STOCK_KERNEL": "1", "COLUMNS": str(shutil.get_terminal_size().columns), **compiled}
-            exported = shlex.join(f"{name}={value}" for name, value in variables.items())
-            (exchange / "command").write_text(
-                f"cd {shlex.quote(str(REPOSITORY))}\nexport {exported}\nexec {shlex.join(command)}\n"
-            )
-            boot(kernel, initrd, Path(scratch), accelerator(kernel, initrd), limit_s)
-            status = exchange / "status"
-            if not status.exists():
-                raise StockKernelError("the guest ended without a result: see what it said above")
-            return int(status.read_text())
-    except StockKernelError as error:
-        print(f"test-stock-kernel: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-
-
-def wall_limit_s() -> float:
-    """How long the guest may run: two hours, or STOCK_KERNEL_LIMIT_S. On a quiet machine it needs some 20 minutes without KVM."""
-    text = os.environ.get("STOCK_KERNEL_LIMIT_S", "7200")
-    try:
-        return float(text)
-    except ValueError:
-        raise StockKernelError(f"STOCK_KERNEL_LIMIT_S is {text!r}: allowed is a number of seconds") from None
+    kernel, compiled = cached_kernel(), compiled_decisions()
+    with tempfile.TemporaryDirectory(prefix="stock_kernel") as scratch:
+        initrd = make_initramfs(kernel, Path(scratch))
+        snapshot, exchange = Path(scratch, "snapshot"), Path(scratch, "exchange")
+        exchange.mkdir()
+        # an edit meanwhile does not reach the guest, which would read it half: sizes are cached there
+        shutil.copytree(REPOSITORY, f"{snapshot}/{REPOSITORY}", ignore=shutil.ignore_patterns(*NOT_COPIED))
+        command = [sys.executable, "-m", "pytest", *(arguments or marked_tests())]
+        variables = {"STOCK_KERNEL": "1", "COLUMNS": str(shutil.get_terminal_size().columns), **compiled}
+        exported = shlex.join(f"{name}={value}" for name, value in variables.items())
+        (exchange / "command").write_text(
+            f"cd {shlex.quote(str(REPOSITORY))}\nexport {exported}\nexec {shlex.join(command)}\n"
+        )
+        boot(kernel, initrd, Path(scratch), accelerator(kernel, initrd))
+        status = exchange / "status"
+        if not status.exists():
+            sys.exit("the guest ended without a result: see what it said above")
+        return int(status.read_text())
 
 
 def marked_tests() -> list[str]:
@@ -116,25 +75,19 @@ def marked_tests() -> list[str]:
 def cached_kernel() -> Path:
     """Folder with `vmlinuz` and `modules` of Debian's kernel, fetched if there is none. For a newer one remove `.stock`."""
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-        raise StockKernelError(
-            f"not on PATH: {', '.join(missing)}; `./setup-apt.sh stock-kernel` installs them"
-        )
+        sys.exit(f"not on PATH: {', '.join(missing)}; `./setup-apt.sh stock-kernel` installs them")
     if platform.machine() != "x86_64":
-        raise StockKernelError(f"it is made for x86_64, and this machine is {platform.machine()}")
+        sys.exit(f"it is made for x86_64, and this machine is {platform.machine()}")
     if whole := sorted(CACHE.glob("linux-image-*/vmlinuz")):
         return whole[-1].parent
     CACHE.mkdir(exist_ok=True)
     package = stock_package()
     with tempfile.TemporaryDirectory(prefix="fetching", dir=CACHE) as scratch:
         print(f"fetching {package}, some 70 MB, once", flush=True)
-        try:
-            # a folder of this user, which the one that apt otherwise becomes cannot write
-            sandbox = ["-o", "APT::Sandbox::User=root"]
-            subprocess.run(["apt-get", "-qq", *sandbox, "download", package], cwd=scratch, check=True)
-        except subprocess.CalledProcessError as error:
-            raise StockKernelError(
-                f"{package} could not be fetched: is there a network? `apt-get update` if apt's lists are old"
-            ) from error
+        # a folder of this user, which the one that apt otherwise becomes cannot write
+        download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package]
+        if subprocess.run(download, cwd=scratch).returncode:
+            sys.exit(f"{package} could not be fetched: `apt-get update` if apt's lists are old")
         (archive,) = Path(scratch).glob("*.deb")
         subprocess.run(["dpkg-deb", "--extract", archive, f"{scratch}/tree"], check=True)
         (image,) = Path(scratch).glob("tree/boot/vmlinuz-*")
@@ -148,7 +101,7 @@ def cached_kernel() -> Path:
             shutil.move(table, folder / "lib/modules" / release / table.name)
         subprocess.run(["depmod", "--basedir", folder, release], check=True)
         if absent := [name for name in TESTED_MODULES if not list(folder.rglob(f"{name}.ko*"))]:
-            raise StockKernelError(f"{package} has no module {', '.join(absent)}")
+            sys.exit(f"{package} has no module {', '.join(absent)}")
         shutil.move(image, folder / "vmlinuz")
         return folder.rename(CACHE / package)  # last: what bears this name is whole
 
@@ -163,7 +116,7 @@ def compiled_decisions() -> dict[str, str]:
     }
     command = [sys.executable, "-m", "controller.warm_up"]
     if subprocess.run(command, cwd=REPOSITORY, env=os.environ | found).returncode:
-        raise StockKernelError("the coordinator's decisions could not be compiled: see what was said above")
+        sys.exit("the coordinator's decisions could not be compiled: see what was said above")
     return found
 
 
@@ -175,7 +128,7 @@ def stock_package() -> str:
     for line in shown.stdout.splitlines():
         if line.startswith("Depends: linux-image-"):
             return line.split()[1].rstrip(",")
-    raise StockKernelError(
+    sys.exit(
         f"apt knows no package {META_PACKAGE}: it is Debian's; `apt-get update` if apt's lists are empty"
     )
 
@@ -235,8 +188,8 @@ def accelerator(kernel: Path, initrd: Path) -> list[str]:
     return ["-accel", "tcg", "-cpu", "max,la57=off", "-icount", "shift=0", "-rtc", "clock=vm"]
 
 
-def boot(kernel: Path, initrd: Path, scratch: Path, accelerated: list[str], limit_s: float) -> None:
-    """Run the guest to its end; what it says appears as it says it. StockKernelError: it did not end in time."""
+def boot(kernel: Path, initrd: Path, scratch: Path, accelerated: list[str]) -> None:
+    """Run the guest to its end; what it says appears as it says it. SystemExit: it did not end in time."""
     command = qemu(kernel, initrd, accelerated, "quiet")
     for tag, path, read_only in (
         ("files", "/", "on"),
@@ -247,9 +200,9 @@ def boot(kernel: Path, initrd: Path, scratch: Path, accelerated: list[str], limi
         command += ["-virtfs", f"local,security_model=none,multidevs=remap,{options}"]
     guest = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
-        guest.wait(limit_s)
+        guest.wait(LIMIT_S)
     except subprocess.TimeoutExpired:
-        raise StockKernelError(f"not done in {limit_s:.0f} s (STOCK_KERNEL_LIMIT_S)") from None
+        sys.exit(f"not done in {LIMIT_S:.0f} s")
     finally:
         guest.kill()
         guest.wait()
