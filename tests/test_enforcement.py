@@ -80,37 +80,30 @@ def test_smooth_pacing_is_a_setting_of_the_namespace_it_is_called_in():
     assert TSO_RTT_LOG.read_text() == outside
 
 
-@pytest.mark.kernel
-@pytest.mark.stock_kernel
-def test_paced_flow_has_its_bucket_above_its_pacing(host, pair):
-    guard = FlowGuard(host, pair[0], TrafficClass.PLANNED, GRANT)
-    found = guard.readback()
-    assert found.pacing_bytes_per_s == paced_rate(GRANT)
-    assert (
-        found.bucket_bytes_per_s == int(wire_rate(GRANT) * GUARD_SLACK) > wire_rate(found.pacing_bytes_per_s)
-    )
-    state = host.flows.lookup(flow_key(pair[0]))
-    assert (state.mode, state.traffic_class) == (BucketMode.DEBT, ClassId.PLANNED)
-    assert state.burst_bytes >= 2 * 65_536
+GUARD = int(wire_rate(GRANT) * GUARD_SLACK)
 
 
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
-def test_literal_bucket_stands_at_the_grant_and_nothing_is_paced(host, pair):
-    guard = FlowGuard(host, pair[0], TrafficClass.PLANNED, GRANT, Enforcement.DROP, drop_burst_bytes=65_536)
-    found = guard.readback()
-    assert (found.pacing_bytes_per_s, found.bucket_bytes_per_s) == (None, int(wire_rate(GRANT)))
-    state = host.flows.lookup(guard.key)
-    assert (state.mode, state.burst_bytes) == (BucketMode.DROP, 65_536)
-
-
-@pytest.mark.kernel
-@pytest.mark.stock_kernel
-def test_unenforced_flow_is_only_marked_and_counted(host, pair):
-    guard = FlowGuard(host, pair[0], TrafficClass.EMERGENCY, GRANT, Enforcement.NONE)
-    found = guard.readback()
-    assert (found.pacing_bytes_per_s, found.bucket_bytes_per_s) == (None, None)
-    assert host.flows.lookup(guard.key).mode is BucketMode.ACCOUNT
+@pytest.mark.parametrize(
+    ("enforcement", "pacing", "bucket", "mode"),
+    [
+        (Enforcement.PACE, paced_rate(GRANT), GUARD, BucketMode.DEBT),
+        (Enforcement.DROP, None, int(wire_rate(GRANT)), BucketMode.DROP),
+        (Enforcement.NONE, None, None, BucketMode.ACCOUNT),
+    ],
+)
+def test_a_flow_is_paced_below_its_bucket_or_stands_at_the_literal_one_or_is_only_marked_and_counted(
+    host, pair, enforcement, pacing, bucket, mode
+):
+    guard = FlowGuard(host, pair[0], TrafficClass.PLANNED, GRANT, enforcement, drop_burst_bytes=65_536)
+    found, state = guard.readback(), host.flows.lookup(flow_key(pair[0]))
+    assert (found.pacing_bytes_per_s, found.bucket_bytes_per_s) == (pacing, bucket)
+    assert (state.mode, state.traffic_class) == (mode, ClassId.PLANNED)
+    if mode is BucketMode.DEBT:
+        assert bucket > wire_rate(pacing) and state.burst_bytes >= 2 * 65_536
+    if mode is BucketMode.DROP:
+        assert state.burst_bytes == 65_536
 
 
 @pytest.mark.kernel
