@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -116,7 +117,14 @@ def test_round_trips_and_waits_are_seen_of_the_namespace_that_was_named_and_of_n
 def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_path: Path) -> None:
     """Datagrams that h2 sends to a closed port of h1: the observer counts each, and each is in the ring of pcap files."""
     said = b"reclaim" * 9
-    send = f"python3 -c \"import socket; s = socket.socket(type=2); [s.sendto({said!r}, ('10.1.0.1', 9)) for _ in range(50)]\""
+    send = f"""
+import socket, time
+with socket.socket(type=socket.SOCK_DGRAM) as udp:
+    while True:
+        for _ in range(50):
+            udp.sendto({said!r}, ("10.1.0.1", 9))
+        time.sleep(0.1)
+"""
 
     def captured() -> bytes:
         return b"".join(path.read_bytes() for path in tmp_path.glob("h1.pcap*"))
@@ -133,12 +141,14 @@ def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_pat
                 assert tcpdump.stderr is not None
                 assert "listening on h1-eth0" in tcpdump.stderr.readline()
                 until_s = time.monotonic() + 30.0
-                while observer.poll() is None and time.monotonic() < until_s:  # until it has begun, and on
-                    net.get("h2").cmd(send)
+                sender = net.get("h2").popen([sys.executable, "-c", send])
+                while observer.poll() is None and time.monotonic() < until_s:
                     time.sleep(0.1)
                 table = observer.communicate()[0]
                 while captured().count(said) < 50 and time.monotonic() < until_s:
                     time.sleep(0.1)
+                sender.kill()
+                sender.wait()
                 again = subprocess.run(capture, capture_output=True, text=True, check=False)
                 assert (again.returncode, "writes there" in again.stderr) == (2, True)
             finally:
