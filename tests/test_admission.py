@@ -45,13 +45,6 @@ def test_as_printed_admission_stops_at_the_first_misfit() -> None:
     assert answer.refused == {"big": Refusal(Reason.NO_ROOM, TRUNK), "late": Refusal(Reason.BEHIND)}
 
 
-def test_an_infeasible_flow_frees_no_budget() -> None:
-    requests = [flow("over", 10.0, 10.0, restart_s=15.0), flow("a", 50.0, 10.0), flow("b", 60.0, 11.0)]
-    answer = p3.edf_stop(requests, 0.0, {TRUNK: 6.0})
-    assert answer.admitted == {"a": 5.0}
-    assert answer.refused["over"] == Refusal(Reason.NO_TIME)
-
-
 def test_a_flow_must_fit_on_every_link_that_it_crosses() -> None:
     requests = [flow("a", 50.0, 20.0, (UP, TRUNK)), flow("b", 30.0, 10.0, (SIDE, TRUNK))]
     answer = p3.edf_stop(requests, 0.0, {UP: 2.0, SIDE: 4.0, TRUNK: 100.0})

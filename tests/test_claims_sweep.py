@@ -37,11 +37,6 @@ def ran(log: Path) -> list[int]:
     return sorted(int(word) for word in log.read_text().split()) if log.exists() else []
 
 
-def test_results_are_of_their_tasks(tmp_path: Path) -> None:
-    found = sweep(tasks([2, 3], tmp_path / "log"), Config(tmp_path / "claim"))
-    assert [result["square"] for result in found] == [4, 9]
-
-
 def test_a_sweep_goes_on_where_it_stopped_even_within_a_line(tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / RUNS
     sweep(tasks([1, 2, 3], log), Config(tmp_path / "claim"))
@@ -63,14 +58,6 @@ def test_results_of_other_code_are_not_used(tmp_path: Path) -> None:
 def test_two_tasks_of_one_key_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one key"):
         results_of(tasks([2, 2], tmp_path / "log"), None, "", Config(tmp_path).engine.opened)
-
-
-def test_progress_is_told_from_what_was_kept_to_the_end(tmp_path: Path) -> None:
-    sweep(tasks([1], tmp_path / "log"), Config(tmp_path / "claim"))
-    told: list[tuple[int, int]] = []
-    config = Config(tmp_path / "claim", progress=lambda done, total: told.append((done, total)))
-    sweep(tasks([1, 2, 3], tmp_path / "log"), config)
-    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_several_workers_are_other_processes_and_one_is_this(tmp_path: Path) -> None:

@@ -78,12 +78,6 @@ COPIED: list[Timed] = [
 ]
 
 
-def test_a_copy_counts_though_its_host_is_away_as_it_does_in_the_lost_time() -> None:
-    gone = f.HostReclaimed("h2", 0.0, grace=False, jobs=[])
-    found = expected(*COPIED, (300.0, gone), (600.0, f.JobStopped("j", 1, "h1", "x", 250)))
-    assert found == pytest.approx(risked(100.0, 200.0, 100.0) + risked(200.0, 600.0, 200.0))
-
-
 def test_a_job_that_began_from_less_than_is_kept_risks_nothing_until_it_has_come_as_far() -> None:
     again: list[Timed] = [
         *COPIED,

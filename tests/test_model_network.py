@@ -68,16 +68,6 @@ def test_a_link_that_goes_down_stops_its_flows_and_coming_up_lets_them_go_on() -
 # ---------------------------------------------------------------- classes
 
 
-def test_classes_are_served_in_order() -> None:
-    net = network()
-    net.start("research", [AB], RESEARCH, inf, inf, 0.0)
-    net.start("presync", [AB], PRESYNC, inf, 30.0, 0.0)
-    net.start("planned", [AB], PLANNED, inf, 50.0, 0.0)
-    assert rates(net) == {"research": 20.0, "presync": 30.0, "planned": 50.0}
-    net.regrant("planned", 90.0, 1.0)
-    assert rates(net) == {"research": 0.0, "presync": 10.0, "planned": 90.0}
-
-
 def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve() -> None:
     net = FluidNetwork({AB: 100.0, BC: 100.0}, reserve=RESERVE)
     net.start("presync", [AB, BC], PRESYNC, inf, 100.0, 0.0)
@@ -95,16 +85,6 @@ def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve(
     assert rates(net) == {"presync": 35.0, "research": 15.0}
     net.stop("research", 6.0)
     assert rates(net) == {"presync": 50.0}
-
-
-def test_grants_within_the_share_leave_research_its_reserve_on_every_link() -> None:
-    share = ResearchReserve(beta=0.3).migration_share_bytes_per_s(100.0)
-    net = network()
-    net.start("research", [AB, BC, CD], RESEARCH, inf, inf, 0.0)
-    for number in range(7):
-        net.start(f"m{number}", [BC], PLANNED, inf, share / 7.0, 0.0)
-    assert rates(net)["research"] == pytest.approx(30.0)
-    assert rates(net)["m3"] == pytest.approx(share / 7.0)
 
 
 # ---------------------------------------------------------------- errors

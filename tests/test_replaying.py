@@ -118,12 +118,6 @@ def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History
         assert same(fates(outcome), live(rule, history, ttl_s))
 
 
-@given(rules, histories(), lives)
-def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
-    plain, compiled = (replay(rule, *history, ttl_s, record=True, compiled=c) for c in (False, True))
-    assert bits(plain) == bits(compiled)
-
-
 @pytest.mark.parametrize(
     "rule", [Rule(0.3), Rule(2.8), Rule(2.0, 0.3, 1.0, 0.3), Rule(math.inf, longest_wait_s=1.1)]
 )
@@ -174,15 +168,6 @@ def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: Histo
     waits = [fate.delay_s for fate in fates(outcome) if fate.decision != WAITING]
     assert outcome.total_delay_s == pytest.approx(sum(waits))
     assert all(0.0 <= wait_s <= rule.longest_wait_s for wait_s in waits)
-
-
-@given(histories(), lives)
-def test_jobs_that_wait_for_spots_mirror_spots_that_wait_for_jobs(history: History, ttl_s: float) -> None:
-    """Impatient jobs and fleeting spots, against fleeting jobs and standing spots: as many meet (no ties)."""
-    spots_s = [at_s + 0.25 for at_s in history.spots_s]
-    waiting = replay(Rule(math.inf, longest_wait_s=ttl_s), *history._replace(spots_s=spots_s))
-    mirrored = replay(Rule(0.0), spots_s, history.jobs_s, [0.0] * len(spots_s), ttl_s)
-    assert waiting.spot == mirrored.spot
 
 
 @pytest.mark.parametrize(
