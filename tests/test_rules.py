@@ -145,16 +145,8 @@ CASES = [
         life(STOPPED, (2.0, f.JobSubmitted("b", 9, 0.25, 10, gpus=1)), (3.0, f.JobDispatched("b", 1, "h1"))),
         life((2.0, f.JobSubmitted("b", 9, 0.25, 10, gpus=1)), (3.0, f.JobDispatched("b", 1, "h1"))),
     ),
-    case(
-        rules.ONE_COPY,
-        life(STOPPED, again(), running(0, None)),
-        life(STOPPED, again(), running(0, None, attempt=1)),
-    ),
-    case(
-        rules.ENDS_ONCE,
-        life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
-        life((5.0, f.JobFinished("a", 1, "h1", 99, ""))),
-    ),
+    case(rules.ONE_COPY, life(STOPPED, again(), running(0, None)), life(STOPPED, again(), running(0, None, attempt=1))),
+    case(rules.ENDS_ONCE, life((5.0, f.JobFinished("a", 1, "h1", 100, ""))), life((5.0, f.JobFinished("a", 1, "h1", 99, "")))),
     case(
         rules.ENDS_ONCE,
         life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
@@ -172,11 +164,7 @@ CASES = [
         life(CANCELLED, (5.0, f.JobFinished("a", 1, "h1", 100, ""))),
     ),
     case(rules.CHECKPOINTS, [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))], [COMPLETED, COMPLETED]),
-    case(
-        rules.CHECKPOINTS,
-        [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))],
-        [(1.0, f.CheckpointHeld("a", 7, "h3"))],
-    ),
+    case(rules.CHECKPOINTS, [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))], [(1.0, f.CheckpointHeld("a", 7, "h3"))]),
     case(rules.CHECKPOINTS, life(COMPLETED, STOPPED, again(4, 7)), life(STOPPED, again(4, 7))),
     case(
         rules.CHECKPOINTS,
@@ -195,11 +183,7 @@ CASES = [
         life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
         life(COMPLETED, STOPPED, lost(9, 4, work_lost_s=0.6), again(4, 7)),
     ),
-    case(
-        rules.LOSSES,
-        life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
-        life(COMPLETED, STOPPED, lost(9, 5), again(4, 7)),
-    ),
+    case(rules.LOSSES, life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)), life(COMPLETED, STOPPED, lost(9, 5), again(4, 7))),
     case(rules.LOSSES, life(STOPPED, lost(9, 0), again()), life(STOPPED, lost(9, 0), again(12, 7))),
     case(
         rules.ADDS_UP,
@@ -210,11 +194,7 @@ CASES = [
     case(rules.REPORTED, first(10.0, 0.0, "od1"), first(1.0, 0.0, "od1")),
     case(rules.REPORTED, first(1.0, 2.0, at_s=2.0), first(1.0, 1.0, at_s=2.0)),
     case(rules.REPORTED, first(1.0, 0.0), first(None, None)),
-    case(
-        rules.REPORTED,
-        [REDIRECTED, *first(10.0, 3.0, "od1", at_s=4.0)],
-        [REDIRECTED, *first(10.0, 4.0, "od1", at_s=4.0)],
-    ),
+    case(rules.REPORTED, [REDIRECTED, *first(10.0, 3.0, "od1", at_s=4.0)], [REDIRECTED, *first(10.0, 4.0, "od1", at_s=4.0)]),
     case(
         rules.REPORTED,
         [*first(1.0, 0.0), STOPPED, again(), resumed(2.0)],
@@ -277,13 +257,9 @@ CASES = [
         [NOTICE, ADMITTED, (2.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
         [NOTICE, ADMITTED, (5.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
     ),
-    case(
-        rules.IN_TIME,
-        [NOTICE, ADMITTED, (2.0, f.JobFinished("a", 1, "h1", 100, "")), LATER],
-        [NOTICE, ADMITTED, LATER],
-    ),
+    case(rules.IN_TIME, [NOTICE, ADMITTED, (2.0, f.JobFinished("a", 1, "h1", 100, "")), LATER], [NOTICE, ADMITTED, LATER]),
     case(rules.IN_TIME, [NOTICE, ADMITTED, (2.0, f.HostReturned("h1")), LATER], [NOTICE, ADMITTED, LATER]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "kept", "broken"), CASES)

@@ -1,4 +1,4 @@
-"""Damaged frames and well-formed lies, seeded: what is wrong costs one connection, and what is a lie ends no core.
+"""Messages: the range of each number and name; damaged frames and well-formed lies, which cost one connection and end no core.
 
 `RECLAIMNET_LIES=50` plays fifty times as many, `RECLAIMNET_LIES_SEED` others.
 """
@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from typing import Any
+import struct
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -18,6 +22,7 @@ from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import events as cev
 from controller.persistence.journal import encoded
 from experiments.storms.play import run_until_over
+from testbed import bounds
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
@@ -28,7 +33,7 @@ from testbed.errors import LocalProtocolError, RemoteProtocolError
 from testbed.framing import Codec
 from testbed.transfer.messages import ANSWER, CONTENTS, HELLO, Message
 from testbed.workloads import messages as w
-from tests.lies import Liar, damaged
+from testbed.workloads.messages import Finished, Progress, SnapshotTaken, Started
 from tests.world import World, small_campus
 
 TIMES = int(os.environ.get("RECLAIMNET_LIES", "1"))
@@ -44,6 +49,77 @@ CODECS: dict[str, tuple[Codec[Any], Any]] = {
     "manifests": (CONTENTS, Message),
     "answers": (ANSWER, Message),
 }
+
+NAMES = ("a", "b", "x" * bounds.LONGEST_NAME, "nobody", "a.0of2", "a.1of2", "g.0of3")
+WORDS = ("", "why", "w" * 4096, "\x1b[2J<script>alert(1)</script>\n", "10.0.1.1", "127.0.0.1", "f" * 64)
+# of each type: usual values, and those at the ends of what is allowed
+SAMPLES: dict[Any, tuple[Any, ...]] = {
+    int: (0, 1, 2, 100, 999_999, 1_000_000, 1_000_001, 2**31, 2**50, 2**56, 2**62 - 1, 2**62, 2**63 - 1),
+    float: (0.0, 5e-324, 1e-6, 0.05, 1.0, 3.0, 100.0, 1e6, 1e9, 1e12, 1e100),
+    str: (*NAMES, *WORDS),
+    bytes: (b"", b"x" * 32, b"x" * 64, b"x" * 5000),
+    bool: (False, True),
+    type(None): (None,),
+    Any: (0, "x", 1.5, None),
+}
+
+
+@dataclass
+class Liar:
+    """Draws values of declared types. `known` has what is true of names, numbers and words: half of what is drawn is of them."""
+
+    draw: random.Random
+    known: dict[str, Sequence[Any]] = field(default_factory=dict)
+
+    def message(self, union: Any) -> Any:
+        """One of the messages of a union."""
+        return self.value(self.draw.choice(get_args(union) or (union,)))
+
+    def value(self, kind: Any, name: str = "") -> Any:
+        """Something that the type of a field of that name takes."""
+        true, origin, of = self.known.get(name), get_origin(kind), get_args(kind)
+        if true and self.draw.random() < 0.5 and bounds.within(one := self.draw.choice(true), kind):
+            return one
+        if origin is Annotated:
+            some = SAMPLES.get(of[0]) or [self.value(of[0]) for _ in range(20)]
+            return self.draw.choice([value for value in some if bounds.within(value, kind)])
+        if origin is Literal:
+            return self.draw.choice(of)
+        if origin in (Union, types.UnionType):
+            return self.value(self.draw.choice(of), name)
+        if origin is dict:
+            return {self.value(of[0], "job"): self.value(of[1], name) for _ in range(self.draw.randrange(3))}
+        if origin is tuple and of[-1] is not ...:
+            return tuple(self.value(each, name) for each in of)
+        if origin in (list, tuple):
+            return [self.value(of[0], name) for _ in range(self.draw.choice((0, 1, 1, 2, 5)))]
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            hints = get_type_hints(kind, include_extras=True)
+            return kind(**{each: self.value(hints[each], each) for each in kind.__struct_fields__})
+        return self.draw.choice(SAMPLES[kind])
+
+
+def damaged(frame: bytes, draw: random.Random) -> bytes:
+    """A frame with some of its bytes changed, left out, doubled, or with another length in its header."""
+    data = bytearray(frame)
+    for _ in range(draw.choice((1, 1, 1, 2, 5))):
+        place = draw.randrange(len(data)) if data else 0
+        match draw.randrange(6):
+            case 0:
+                data[place : place + 1] = bytes([draw.randrange(256)])
+            case 1:
+                del data[place : place + draw.choice((1, 1, 4, 40))]
+            case 2:
+                data[place:place] = draw.randbytes(draw.choice((1, 1, 4, 40)))
+            case 3:
+                data[place:place] = data[place : place + draw.choice((1, 8, 80))]
+            case 4:
+                data[6:10] = struct.pack(
+                    ">I", draw.choice((0, 1, len(data) - 10 & 0xFFFFFFFF, 1 << 20, 2**32 - 1))
+                )
+            case _:
+                data[place : place + 1] = bytes([data[place] ^ 1 << draw.randrange(8)]) if data else b""
+    return bytes(data)
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -210,3 +286,84 @@ def tell_a_lie(world: World, liar: Liar, name: str) -> None:
     world.decide(cev.AgentSaid(name, word))
     if liar.draw.random() < 0.02:
         world.decide(cev.AgentGone(name, "it hung up"))
+
+
+# ---------------------------------------------------------------- ranges
+
+CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
+
+
+def refused(message: Any) -> bool:
+    """Whether a frame that holds the message is refused where it arrives."""
+    try:
+        CODEC.decoder().feed(CODEC.encode(message))
+    except RemoteProtocolError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["job\n", "", "-job", "a" * 65, "job/1", "jöb"])
+def test_a_name_ends_where_it_ends(name: str) -> None:
+    assert not bounds.is_name(name)
+    assert not bounds.within(name, bounds.Name)
+    assert refused(m.CheckpointStored(m.StoredCheckpoint(name, 1, 1, 1, "")))
+
+
+def test_no_number_of_an_agent_is_without_an_end() -> None:
+    """A field that any float or integer fits is one whose sum, quotient or square nothing can hold."""
+    seen: set[type] = set()
+
+    def look_into(kind: Any, at: str) -> None:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            if kind not in seen:
+                seen.add(kind)
+                for name, each in get_type_hints(kind, include_extras=True).items():
+                    look_into(each, f"{kind.__name__}.{name}")
+        elif hasattr(kind, "__metadata__"):
+            pass  # has a range; that it has an upper end, the value below says
+        elif isinstance(kind, UnionType) or get_args(kind):
+            for each in get_args(kind):
+                look_into(each, at)
+        else:
+            assert kind not in (int, float), f"{at} has no range"
+        if hasattr(kind, "__metadata__") and kind.__origin__ in (int, float):
+            assert not bounds.within(kind.__origin__(1e200), kind), f"{at} has no upper end"
+
+    look_into(m.FromAgent, "")
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "plain",
+        "\x1b[2J\n\tx",
+        "\u202egnp.exe",
+        "\udcff",
+        "x" * 5000,
+        "\N{SNOWMAN} " * 900,
+        "a\x00b",
+        "\x85",
+    ],
+)
+def test_whatever_is_quoted_is_one_line_that_a_message_carries(words: str) -> None:
+    said = bounds.quoted(words)
+    assert len(said) <= bounds.LONGEST_QUOTE
+    assert not refused(m.JobEnded("a", 1, "failed", 1, reason=said))
+
+
+@pytest.mark.parametrize("words", ["\x1b[2J", "two\nlines", "\u202egnp.exe", "x" * 4097])
+def test_words_that_a_terminal_would_obey_are_no_words_of_an_agent(words: str) -> None:
+    assert refused(m.JobEnded("a", 1, "failed", 1, reason=words))
+
+
+def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
+    """Each number that a job's process says has the range of the message that carries it on."""
+    for kind in (Started, Progress, Finished, SnapshotTaken):
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if hint in (bool, str) or name == "number":  # quoted; its agent's own
+                continue
+            assert not bounds.within(
+                hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
+            ), name
