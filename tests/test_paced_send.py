@@ -71,7 +71,7 @@ async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_ne
 @pytest.mark.trio
 async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_socket_is_empty(host, pair):
     client, served = pair
-    send = paced_send(host.maps, GRANT)
+    send = paced_send(host, GRANT)
     send.connected(client)
     # more than the receiver takes: something stays unacknowledged
     client.setblocking(False)

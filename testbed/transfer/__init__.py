@@ -11,7 +11,6 @@ from testbed.transfer.events import (
     ReceiveEvent,
     ReceiveFailed,
     ReceiveRepeated,
-    ReceiveStarted,
 )
 from testbed.transfer.messages import Hello
 from testbed.transfer.receive import serve_checkpoints
@@ -31,7 +30,6 @@ __all__ = [
     "ReceiveEvent",
     "ReceiveFailed",
     "ReceiveRepeated",
-    "ReceiveStarted",
     "SendResult",
     "TransferFailed",
     "send_checkpoint",

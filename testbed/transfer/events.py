@@ -8,17 +8,6 @@ from testbed.checkpoints import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiveStarted:
-    """A checkpoint was accepted; `missing_bytes` will come over the wire, `found_bytes` were here already."""
-
-    transfer: str
-    manifest: Manifest
-    peer: str
-    missing_bytes: int
-    found_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ReceiveCompleted:
     """Verified, on disk, visible. Told once for a checkpoint, before the sender is told.
 
@@ -54,4 +43,4 @@ class ReceiveFailed:
     retryable: bool
 
 
-ReceiveEvent = ReceiveStarted | ReceiveCompleted | ReceiveRepeated | ReceiveFailed
+ReceiveEvent = ReceiveCompleted | ReceiveRepeated | ReceiveFailed

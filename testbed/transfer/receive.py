@@ -22,6 +22,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Final, TypeVar
 
@@ -46,7 +47,6 @@ from testbed.transfer.events import (
     ReceiveEvent,
     ReceiveFailed,
     ReceiveRepeated,
-    ReceiveStarted,
 )
 from testbed.transfer.intake import Intake
 from testbed.transfer.limits import LIMITS, Limits
@@ -124,27 +124,26 @@ class _Arrival:
     successor: str | None = None
 
 
+@dataclass(eq=False)
 class _Server:
-    def __init__(
-        self,
-        store: CheckpointStore,
-        accept: Accept,
-        on_event: OnEvent,
-        senders: Senders | None,
-        around: Around,
-        idle_s: float,
-        limits: Limits,
-    ) -> None:
-        self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
-        self.around, self.limits = around, limits
+    store: CheckpointStore
+    accept: Accept
+    on_event: OnEvent
+    senders: Senders | None
+    around: Around
+    idle_s: float
+    limits: Limits
+    arrivals: dict[tuple[str, int], _Arrival] = field(default_factory=dict)
+    # connections are counted
+    threads: trio.CapacityLimiter = field(default_factory=partial(trio.CapacityLimiter, inf))
+
+    def __post_init__(self) -> None:
+        limits = self.limits
         announced = Allotment(limits.connections_of_peer, limits.connections)
         strangers = Allotment(limits.connections_of_stranger, limits.connections_of_strangers)
-        self.connection: Callable[[str], AbstractContextManager[bool]] = (
-            announced.take if senders is None else AddressSlots(senders, announced, strangers).connection
-        )
+        slots = None if self.senders is None else AddressSlots(self.senders, announced, strangers)
+        self.connection = announced.take if slots is None else slots.connection
         self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
-        self.threads = trio.CapacityLimiter(inf)  # connections are counted
-        self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; never raise for what the peer or the disk does."""
@@ -317,10 +316,6 @@ class _Conversation:
 
         try:
             missing = reception.missing
-            missing_bytes = sum(manifest.span(chunk)[1] for chunk in missing)
-            await server.tell(
-                ReceiveStarted(hello.transfer, manifest, self._peer, missing_bytes, reception.bytes_found)
-            )
             await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
             # on cancellation the thread is told to stop, and waited for
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -65,14 +65,13 @@ async def all_at_once() -> int:
 class SendResult:
     """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello.
 
-    `duration_s` runs from the call until the receiver reports the checkpoint on disk, `first_byte_s` from the call to the first
-    payload byte handed to the kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
+    `duration_s` runs from the call until the receiver reports the checkpoint on disk; `fresh` is False if the receiver had
+    completed it before.
     """
 
     bytes_sent: int
     bytes_deduplicated: int
     duration_s: float
-    first_byte_s: float | None
     fresh: bool
 
 
@@ -115,34 +114,22 @@ async def send_checkpoint(
             )
         with await _connect(address, idle_timeout_s, network) as sock:
             on_connected(sock)
-            patience = ReceiverPatience(
-                started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
-            )
+            most_bytes = PATIENCE * manifest.payload_bytes
+
+            def is_too_slow() -> bool:
+                if allowed_bytes is None or trio.current_time() < started_s + least_patience_s:
+                    return False
+                return allowed_bytes() >= most_bytes
+
             session = SendSession(
-                sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, patience
+                sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow
             )
             try:
                 stored = await session.converse(Hello.of(transfer, manifest, ticket))
             except TransferFailed as failure:
                 raise await session.explained(store, failure) from failure
-    first_s = None if session.first_byte_s is None else session.first_byte_s - started_s
     saved = manifest.payload_bytes - session.wanted_bytes
-    return SendResult(session.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiverPatience:
-    """Timeout of a receiver that is alive."""
-
-    until_s: float
-    most_bytes: float
-    allowed_bytes: Callable[[], float] | None
-
-    def is_over(self, now_s: float) -> bool:
-        """Return True if the timeout has expired."""
-        if now_s < self.until_s:
-            return False
-        return self.allowed_bytes is not None and self.allowed_bytes() >= self.most_bytes
+    return SendResult(session.sent_bytes, saved, trio.current_time() - started_s, stored.fresh)
 
 
 class SendSession:
@@ -156,13 +143,12 @@ class SendSession:
         on_progress: Progress | None,
         allowance: Allowance,
         idle_s: float,
-        patience: ReceiverPatience,
+        is_too_slow: Callable[[], bool],
     ) -> None:
-        self._patience = patience
+        self._is_too_slow = is_too_slow
         self.sent_bytes = 0
         self.wanted_bytes = 0
         self.file_error: OSError | None = None
-        self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
         self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
         ahead = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
@@ -222,7 +208,7 @@ class SendSession:
                     )
                 if not isinstance(message, Busy):
                     return message
-            if self._patience.is_over(trio.current_time()):
+            if self._is_too_slow():
                 return TransferFailed(
                     f"the receiver lives, and took more than {PATIENCE:g} times as long as its grant allows",
                     retryable=True,
@@ -257,7 +243,6 @@ class SendSession:
     def _handed_over(self, taken: int) -> None:
         """The kernel has taken so many bytes."""
         self._alive_s = trio.current_time()
-        self.first_byte_s = self.first_byte_s or self._alive_s
         self.sent_bytes += taken
         if self._on_progress is not None:
             self._on_progress(self.sent_bytes, self.wanted_bytes)

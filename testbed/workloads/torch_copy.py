@@ -57,17 +57,15 @@ def layouts_of(tensors: Mapping[str, Any]) -> dict[str, TensorLayout]:
 class TensorsCopy(StateCopy):
     """A copy of what `gathered` gives: tensors by name, and the tree that is no tensor (`torch_file.flattened`).
 
-    They should be of `layouts`, which are emptied where they are not. Not `on_gpus`: fetched while the job stands still.
+    They should be of `layouts`, which are emptied where they are not.
     """
 
     def __init__(
         self,
         gathered: Callable[[], tuple[dict[str, Any], Any]],
         layouts: dict[str, TensorLayout],
-        *,
-        on_gpus: bool = True,
     ) -> None:
-        self._gathered, self._layouts_then, self._on_gpus = gathered, layouts, on_gpus
+        self._gathered, self._layouts_then = gathered, layouts
         self._layouts = dict(layouts)
         self.size_bytes = sum(
             layout.size_bytes for layout in layouts.values()
@@ -86,7 +84,7 @@ class TensorsCopy(StateCopy):
             by_device.setdefault(self._layouts[name].device, []).append(name)
         on_gpus: set[str] = set()
         for device, names in by_device.items():
-            if device.type == "cuda" and self._on_gpus:
+            if device.type == "cuda":
                 room = self._room_on(device, sum(self._layouts[name].size_bytes for name in names))
                 if room is not None:
                     self._lay_out(names, room)
