@@ -233,21 +233,6 @@ def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
         check_origin(theirs, origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), Path("j.sqlite"))
 
 
-def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    journal.found(origin_of(small_campus(), PROTOCOL, QUEUE, 77, 1.0))
-    journal.close()
-    argv = ["-m", "controller", "example:campus54", "--listen", "127.0.0.1:0", "--journal", str(journal.path)]
-    done = subprocess.run(
-        [sys.executable, *argv, "--operator", str(tmp_path / "o.sock")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "the journal of another coordinator: seed 77, here 1" in done.stderr
-
-
 # ---------------------------------------------------------------- time
 
 

@@ -9,9 +9,8 @@ from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 A line that could not be read back is not written (`encoded`). One that lies there all the same, from an earlier version
 or a torn disk, is named by its number and time, and the journal is refused.
 
-One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. If that file is
-gone, the epoch in the journal itself decides: each writer raises it, and a writer that finds another's epoch there
-stops.
+One process at a time writes a journal: it holds a lock on the file (flock(2), which SQLite does not use), which its death
+releases.
 """
 
 from __future__ import annotations
@@ -101,10 +100,6 @@ class Journal:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
-            self._db.execute("BEGIN IMMEDIATE")
-            self._epoch = self._written_epoch() + 1
-            self._db.execute(f"PRAGMA user_version = {self._epoch}")
-            self.commit()
         except DAMAGED as error:
             self.close()
             raise SetupError(f"{path} is not a journal: {error}; name another file") from error
@@ -112,16 +107,9 @@ class Journal:
             self.close()
             raise
 
-    def _written_epoch(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
-
     def begin(self) -> None:
-        """Open the transaction of one event. InvariantBroken: another process has begun to write this journal."""
+        """Open the transaction of one event."""
         self._db.execute("BEGIN IMMEDIATE")
-        if (epoch := self._written_epoch()) != self._epoch:
-            self.undo()
-            rule = f"its writer has epoch {epoch}, this process {self._epoch}: another coordinator goes on with it"
-            raise InvariantBroken(str(self.path), rule, [])
 
     def origin(self) -> dict[str, str]:
         """Return the identity of its coordinator; empty: a new journal. SetupError: it holds events but no origin."""
@@ -242,7 +230,7 @@ class Journal:
 
 def _locked(path: Path) -> IO[bytes]:
     """Return a lock on the journal that lasts as long as the file object and the process."""
-    lock = path.with_name(path.name + ".lock").open("wb")
+    lock = path.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -67,6 +67,15 @@ IMPAIRMENTS = {"delay", "loss", "jitter", "reorders"}
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
 
+def _refused(kind: str, why: str = FIXED) -> Callable[..., None]:
+    """Return a method that raises SetupError, for what the description alone decides."""
+
+    def refuse(_: Any, *given: Any, **__: Any) -> None:
+        raise SetupError(f"{kind} {'-'.join(map(str, given))}: {why}")
+
+    return refuse
+
+
 class LiveCampus(Mininet):  # type: ignore[misc]
     """A running (after `start`) campus.
 
@@ -169,29 +178,13 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         host = self.spec.host_by_name.get(end.node)
         return end, self.nameToNode[end.node], str(host.address) if host else None
 
-    def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """Raise SetupError: the description alone adds hosts."""
-        raise SetupError(f"host {name}: {FIXED}")
-
-    def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """Raise SetupError: the description alone adds switches."""
-        raise SetupError(f"switch {name}: {FIXED}")
-
-    def addLink(self, node1: Any, node2: Any, *args: Any, **params: Any) -> Any:  # noqa: N802
-        """Raise SetupError: the description alone adds links."""
-        raise SetupError(f"link {node1}-{node2}: {FIXED}")
-
-    def addController(self, name: Any = "c0", controller: Any = None, **params: Any) -> Any:  # noqa: N802
-        """Raise SetupError: a campus's bridges learn by themselves."""
-        raise SetupError(f"controller {name}: the bridges of a campus forward without an OpenFlow controller")
-
-    def delNode(self, node: Any, nodes: Any = None) -> None:  # noqa: N802
-        """Raise SetupError, as delHost, delSwitch and delController, which call it: the description alone decides."""
-        raise SetupError(f"node {node}: {FIXED}")
-
-    def delLink(self, link: Any) -> None:  # noqa: N802
-        """Raise SetupError, as delLinkBetween, which calls it. `configLinkStatus(a, b, "down")` cuts a link for a while."""
-        raise SetupError(f"link {link}: {FIXED}")
+    # the description alone adds and removes; `configLinkStatus(a, b, "down")` cuts a link for a while
+    addHost = delNode = _refused("node")  # noqa: N815 - Mininet's names
+    addSwitch = _refused("switch")  # noqa: N815
+    addLink = delLink = _refused("link")  # noqa: N815
+    addController = _refused(  # noqa: N815
+        "controller", "the bridges of a campus forward without an OpenFlow controller"
+    )
 
     def start(self) -> None:
         """Make the campus in the kernel, and read every setting back.

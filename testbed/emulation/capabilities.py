@@ -32,14 +32,7 @@ from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.kernel.openvswitch import kernel_datapath
-from testbed.emulation.netlink import (
-    CREATE,
-    EXCL,
-    NetlinkRequest,
-    NetlinkSocket,
-    message,
-    text,
-)
+from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
 from testbed.workloads import criu
@@ -165,20 +158,6 @@ def _in_scratch(*requests: NetlinkRequest) -> None:
         netlink.send([link_requests.bridge(SCRATCH_BRIDGE), veth, *requests])
 
 
-def _shaper(kind: str) -> Callable[[], str]:
-    def run() -> str:
-        if kind == "htb":
-            queues = shaping.requests(SCRATCH.ifindex, SCRATCH.shape, kind)
-        else:
-            header = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0x10000, shaping.TC_ROOT, 0)
-            body = header + text(shaping.TCA_KIND, kind)
-            queues = [NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, body), f"queue {kind}")]
-        _in_scratch(*queues)
-        return "accepted"
-
-    return run
-
-
 def _tcp_option(level: int, option: int, value: bytes, detail: str) -> Callable[[], str]:
     def run() -> str:
         with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
@@ -238,9 +217,12 @@ def _bridge_and_veth() -> str:
     return "a veth pair on a bridge"
 
 
-_feature("HTB, 64-bit rates", Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb")(
-    _shaper("htb")
-)
+@_feature("HTB, 64-bit rates", Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb")
+def _htb() -> str:
+    _in_scratch(*shaping.requests(SCRATCH.ifindex, SCRATCH.shape, SCRATCH.name))
+    return "accepted"
+
+
 _feature(
     "mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True
 )(_program("mnexec", "ifconfig"))
@@ -310,9 +292,6 @@ def _jit() -> str:
     return "on"
 
 
-_feature("fq", Need.OPTIONAL, "pacing is done by TCP's own timers (measured: as exact)", "modprobe sch_fq")(
-    _shaper("fq")
-)
 _feature("pacing of a socket", Need.OPTIONAL, "grants cannot be paced", _KERNEL)(
     _tcp_option(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", 10**6), "SO_MAX_PACING_RATE")
 )
@@ -397,11 +376,9 @@ _feature(
     'no campus with fabric = "openvswitch" (several paths, an OpenFlow controller)',
     "apt-get install openvswitch-switch",
 )(_program("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl"))
-_feature("ping", Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping")(_program("ping"))
 _feature(
-    "brctl",
+    "Mininet's programs",
     Need.OPTIONAL,
-    "Mininet's own LinuxBridge (a comparison) does not work",
-    "apt-get install bridge-utils",
-)(_program("brctl"))
-_feature("iperf", Need.OPTIONAL, "net.iperf() does not work", "apt-get install iperf")(_program("iperf"))
+    "net.pingAll(), net.iperf(), or Mininet's own LinuxBridge does not work",
+    "apt-get install iputils-ping iperf bridge-utils",
+)(_program("ping", "iperf", "brctl"))
