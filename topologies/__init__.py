@@ -1,5 +1,5 @@
 """The description of a campus: frozen, validated data; nothing here runs. Imports no other package of the project. Begin with
-`spec`; `presets` has the campuses of the paper, `files` the TOML form, `paths` the routes,
+`spec`; `presets` has the campuses of the paper, `files` the TOML form, `graphml` others' networks, `paths` the routes,
 `addresses` who is called what, `openflow` what a controller of switches is told, `as_mininet` the same for stock Mininet,
 `plugins` what users bring. Files: `toml`, `tables`, `keys`; numbers: `units`, `dimension`, `scale`.
 

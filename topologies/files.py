@@ -115,7 +115,7 @@ GROUP = Section(
 
 
 def load(path: str | Path, folder: Path = Path()) -> Campus:
-    """The campus of a file (seen from `folder`), of "example:NAME", or of a user's module
+    """The campus of a file (TOML, or GraphML if its name ends so; seen from `folder`), of "example:NAME", or of a user's module
     or package: "module:NAME", or a name among the entry points `reclaimnet.topologies`, of a `Campus` or of a function without
     arguments that returns one.
 
@@ -125,6 +125,10 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
         return _brought(text)
     file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
+    if file.suffix == ".graphml":
+        from topologies import graphml
+
+        return graphml.load(file)
     return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
 
 

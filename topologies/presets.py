@@ -79,7 +79,7 @@ def campus54() -> Campus:
     20 RTX 3090, 15 RTX 4090, 8 A100 nodes of 4 GPUs, 10 A6000 nodes of 2; 1 Gbit/s access, 1 to 10 Gbit/s
     distribution, 10 Gbit/s core; at least 30 % of every link for research (beta_p3 = 0.3).
     """
-    plan = _Plan("campus54")
+    plan = Plan("campus54")
     plan.switch("core", Tier.CORE)
     for name, uplink_gbit_per_s, groups in _CAMPUS54:
         gpus = [(model, gpus) for model, gpus, count in groups for _ in range(count)]
@@ -124,7 +124,7 @@ def three_tier(
         allowed = f"one rate, or one for each of the {buildings} buildings"
         raise SpecError("uplink_bytes_per_s", list(uplinks), allowed)
     dealt = _deal(mix, hosts)
-    plan = _Plan(name)
+    plan = Plan(name)
     plan.switch("core", Tier.CORE)
     for i in range(buildings):
         share = [dealt[n] for n in range(hosts * i // buildings, hosts * (i + 1) // buildings)]
@@ -156,7 +156,7 @@ def leaf_spine(
     _whole("leaves", leaves, 2, MAX_BUILDINGS)
     _whole("spines", spines, 2, 64)
     _whole("hosts_per_leaf", hosts_per_leaf, 1, MAX_PORTS - spines)
-    plan, dealt = _Plan("leafspine"), iter(_deal(mix, leaves * hosts_per_leaf))
+    plan, dealt = Plan("leafspine"), iter(_deal(mix, leaves * hosts_per_leaf))
     names = [plan.switch(f"s{n}", Tier.CORE) for n in range(1, spines + 1)]
     for leaf in range(1, leaves + 1):
         plan.building(f"b{leaf}")
@@ -176,7 +176,7 @@ def fat_tree(
     if isinstance(k, bool) or not isinstance(k, int) or not 4 <= k <= 16 or k % 2:
         raise SpecError("k", k, "an even number from 4 to 16")
     half = k // 2
-    plan, dealt = _Plan(f"fattree{k}"), iter(_deal(mix, half * half * k))
+    plan, dealt = Plan(f"fattree{k}"), iter(_deal(mix, half * half * k))
     cores = [plan.switch(f"c{n}", Tier.CORE) for n in range(1, half * half + 1)]
     for pod in range(1, k + 1):
         plan.building(f"p{pod}")
@@ -190,7 +190,7 @@ def fat_tree(
     return plan.mesh(mix, "c1", rate_bytes_per_s)
 
 
-class _Plan:
+class Plan:
     """A campus under construction. Switches and hosts stand in the building that was added last."""
 
     def __init__(self, name: str) -> None:
