@@ -53,15 +53,14 @@ class Filling:
 def fill(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> Filling:
     """Weighted max-min fair rates (bytes/s) with floors and caps; independent of the order of `demands`.
 
-    ValueError: a key that appears twice, a link without a capacity, a capacity that is not a finite rate of 0
-    or more, or floors that do not fit on a link (it is named).
+    ValueError: a key that appears twice. KeyError: a link without a capacity.
     """
     ordered = sorted(demands, key=lambda demand: demand.key)  # sums, and so last digits, are of one order
     for one, other in pairwise(ordered):
         if one.key == other.key:
             raise ValueError(f"demand {one.key} appears twice")
     network = Network(chain.from_iterable(demand.links for demand in ordered))
-    rooms = np.array([capacity.get(link, math.nan) for link in network.links], dtype=float)
+    rooms = np.array([capacity[link] for link in network.links], dtype=float)
     rates, held_by = max_min.fill(in_columns(ordered, network), rooms)
     links: tuple[DirectedLink | None, ...] = (*network.links, None)  # NO_LINK is -1, the last
     found = {

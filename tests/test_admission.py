@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controller.core.admission import admission as p3
 from controller.core.admission.admission import Held, Reason, Refusal
 from controller.core.admission.schedule import MigrationRequest
+from controller.core.network import max_min
 from controller.core.network.capacity import migration_share
 from tests.demands import Demand, shared
 from topologies.spec import DirectedLink, ResearchReserve
@@ -75,14 +76,14 @@ def test_checkpoints_and_migrations_share_one_account() -> None:
         Demand("ckpt", (SIDE, TRUNK), cap_bytes_per_s=2.0),
         Demand("ckpt2", (TRUNK,), cap_bytes_per_s=50.0),
     ]
-    granted = shared(p3.share_totals, flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
+    granted = shared(max_min.fill, flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
     assert granted.rates == {"mig": 6.0, "ckpt": 2.0, "ckpt2": 2.0}
     assert granted.bottleneck == {"mig": TRUNK, "ckpt": None, "ckpt2": TRUNK}
 
 
 def test_promises_survive_a_share_that_shrinks_and_nobody_else_gets_anything() -> None:
     flows = [Demand("mig", (TRUNK,), floor_bytes_per_s=6.0), Demand("ckpt", (TRUNK,), cap_bytes_per_s=2.0)]
-    assert shared(p3.share_totals, flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
+    assert shared(max_min.fill, flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
 
 
 requests_strategy = st.lists(
@@ -111,7 +112,7 @@ def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(
     flows = [
         Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in requests if r.key in answer.admitted
     ]
-    rates = shared(p3.share_totals, flows, share).rates
+    rates = shared(max_min.fill, flows, share).rates
     for request in requests:
         if request.key in rates and rates[request.key] < math.inf:
             done_s = request.payload_bytes / rates[request.key] + request.restart_s

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import Held, committed_rates
-from controller.core.admission.best_ways import COMFORTABLE, emptiest_first
+from controller.core.admission.admission import COMFORTABLE, Held, committed_rates, emptiest_first
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.finish import ANSWER_S

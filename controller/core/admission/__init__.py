@@ -1,5 +1,5 @@
 """Paper A, P3: which migrations can keep their deadlines, and at what rates. `admission` has the rules, `moore_hodgson`
-the one for fluid flows on a network, `best_ways` a way for each on campuses with several, `schedule` the timetable of what is
+the one for fluid flows on a network, `schedule` the timetable of what is
 admitted, `reservation` one admitted transfer. `lifecycle.migration` asks. May import `network` and `controller.numerics` only.
 Begin with `admission`.
 """

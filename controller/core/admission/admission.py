@@ -3,7 +3,7 @@
 A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
 r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
 research; what is left, B_mig, is the account from which migrations and checkpoints are paid. Admission
-decides whose minimum is guaranteed; `share_totals` divides the rest. A job that is not admitted is told so at once and
+decides whose minimum is guaranteed; `max_min.fill` divides the rest. A job that is not admitted is told so at once and
 recovers from its freshest completed checkpoint.
 
 Where this departs from the print:
@@ -35,11 +35,13 @@ from enum import StrEnum
 
 from controller.core.admission import moore_hodgson
 from controller.core.admission.schedule import MigrationRequest, Timetable, check_known
-from controller.core.network import max_min
 from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
 from controller.numerics.arrays import Floats, Numbers
+from topologies.paths import Way
 from topologies.spec import DirectedLink
+
+COMFORTABLE = 0.5  # of a link's share: up to here ways are taken as they come
 
 
 class Reason(StrEnum):
@@ -139,28 +141,17 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Co
     check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
-    choice = moore_hodgson.choose(
-        hopeful, [each for each in committed if isinstance(each, MigrationRequest)], now_s, free
-    )
+    reserved = [each for each in committed if isinstance(each, MigrationRequest)]
+    schedule, crowded = moore_hodgson.choose(hopeful, reserved, now_s, free)
     refused = {r.key: Refusal(Reason.NO_TIME) for r in requests if r not in hopeful}
-    refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in choice.crowded.items()}
-    rates = {r.key: choice.schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
-    return Admission(rates, refused, choice.schedule)
+    refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in crowded.items()}
+    rates = {r.key: schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
+    return Admission(rates, refused, schedule)
 
 
 def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
     """Admit every request and reserve nothing for it (floor 0): a baseline without admission control."""
     return Admission({request.key: 0.0 for request in requests}, {})
-
-
-def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
-    """Rates (payload bytes/s) of all flows from one account, and the number of the link that binds each; `share` by link.
-
-    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as its cap. No
-    link's share is exceeded, save where floors given earlier exceed a share that has since shrunk: there floors are kept
-    and no flow gets more.
-    """
-    return max_min.fill(wants, share, stretched=True)
 
 
 def _rate(request: MigrationRequest, now_s: float) -> float:
@@ -190,3 +181,22 @@ def committed_rates(commitments: Commitments, now_s: float) -> dict[DirectedLink
 def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate: float) -> None:
     for link in links:
         taken[link] = taken.get(link, 0.0) + rate
+
+
+def emptiest_first(
+    ways: Sequence[Way], asked: MigrationRequest, now_s: float, share: LinkShares, committed: Commitments
+) -> list[Way]:
+    """Return the ways on which every link stays half empty, as they come; then the others by their fullest link.
+
+    A migration would rather start half-way through its notice (`migration`), which doubles the rate that it needs. The first
+    way is the tree's, so what fits there goes there.
+    """
+    taken, within_s = committed_rates(committed, now_s), asked.deadline_s - max(now_s, asked.start_s)
+    needed = minimum_rate(asked.payload_bytes, within_s, asked.restart_s)
+    rate = needed if needed < math.inf else 0.0
+
+    def fullest(way: Way) -> float:
+        carried = [(taken.get(link, 0.0) + rate, share[link]) for link in way]
+        return max((load / of if of > 0.0 else math.inf for load, of in carried if load > 0.0), default=0.0)
+
+    return sorted(ways, key=lambda way: max(COMFORTABLE, fullest(way)))

@@ -23,26 +23,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.admission.schedule import MigrationRequest, Timetable, all_in_time, by_due, timetable
+from controller.core.admission.schedule import MigrationRequest, Timetable, by_due, timetable
 from topologies.spec import DirectedLink
 
 Requests = Sequence[MigrationRequest]
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionChoice:
-    """Choice of the migrations that are delivered, with their schedule."""
-
-    schedule: Timetable
-    # of each one refused, the link that is shortest of room for it
-    crowded: dict[str, DirectedLink | None]
-
-
 def choose(
     requests: Requests, reserved: Requests, now_s: float, share: Mapping[DirectedLink, float]
-) -> AdmissionChoice:
-    """Choose as many requests as can be delivered in time beside those that are reserved.
+) -> tuple[Timetable, dict[str, DirectedLink | None]]:
+    """Return the schedule of as many requests as can be delivered in time beside those that are reserved.
 
+    Beside it stand the keys of all others, each with the link that is shortest of room for it.
     No reservation is broken by an admission: one that is late is late without it too (a share shrank, a transfer
     stalled), and nothing is admitted on the links that it crosses. Exact for equal first moments
     on one link without caps; else see the module. Independent of the order of both. ValueError: a link
@@ -53,7 +45,7 @@ def choose(
         raise ValueError("two migrations have the same key")
     easy = timetable([each.comfortable for each in everything], now_s, share)
     if not easy.late:
-        return AdmissionChoice(easy, {})
+        return easy, {}
     late = timetable(reserved, now_s, share).late
     if late and not timetable([each.comfortable for each in reserved], now_s, share).late:
         # late if all start at once, but not as planned: they stay as planned, since no rule is monotone in starts
@@ -67,7 +59,7 @@ def choose(
             kept.append(each)
     names = {each.key for each in kept}
     crowded = {each.key: room.crowded(each, kept) for each in requests if each.key not in names}
-    return AdmissionChoice(room.latest(sorted(kept, key=by_due)), crowded)
+    return room.latest(sorted(kept, key=by_due)), crowded
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +73,6 @@ class _Room:
 
     def has(self, requests: Requests) -> bool:
         """Return whether every one that can be in time at all is delivered in time."""
-        if not self.late:
-            return all_in_time(requests, self.now_s, self.share)
         return timetable(requests, self.now_s, self.share).late <= self.late
 
     def walk(self, requests: Requests) -> tuple[list[MigrationRequest], list[MigrationRequest]]:

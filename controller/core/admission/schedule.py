@@ -108,7 +108,7 @@ def timetable(
     order of `requests`; equal due times go by key. ValueError: a link without a share.
     """
     ordered = sorted(requests, key=by_due)
-    late, found = _simulate(*_columns(ordered, share), now_s, False)
+    late, found = _simulate(_freight(ordered, share, now_s), now_s)
     spans: list[list[RateSpan]] = [[] for _ in ordered]
     for number, from_s, until_s, rate in found:
         mine = spans[number]
@@ -118,14 +118,6 @@ def timetable(
     keys = [request.key for request in ordered]
     who = frozenset(key for key, is_late in zip(keys, late.tolist(), strict=True) if is_late)
     return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, who)
-
-
-def all_in_time(
-    requests: Iterable[MigrationRequest], now_s: float, share: Mapping[DirectedLink, float]
-) -> bool:
-    """Return whether no migration is late in their `timetable`. ValueError: a link without a share."""
-    late, _ = _simulate(*_columns(sorted(requests, key=by_due), share), now_s, True)
-    return not late.any()
 
 
 def by_due(request: MigrationRequest) -> tuple[float, str]:
@@ -139,7 +131,8 @@ def by_due(request: MigrationRequest) -> tuple[float, str]:
 class _Freight(NamedTuple):
     """Migrations by due time: number i crosses link[first[i]:first[i + 1]], whose shares are in `share`.
 
-    `peak` is the most that cap and path allow, bytes/s; `least` bytes count as none.
+    `peak` is the most that cap and path allow, bytes/s; `least` bytes count as none. Bytes `left` and the present `rate` (NaN: it
+    may not start yet) change as time goes on.
     """
 
     payload: Floats
@@ -147,29 +140,35 @@ class _Freight(NamedTuple):
     due_s: Floats
     peak: Floats
     least: Floats
+    left: Floats
+    rate: Floats
     first: Numbers
     link: Numbers
     share: Floats
 
 
-def _columns(
-    requests: Sequence[MigrationRequest], share: Mapping[DirectedLink, float]
-) -> tuple[Floats, Numbers, Numbers, Floats]:
-    """Return payloads, starts, due times and caps; where the links of each begin; links, numbered as they come; their shares."""
+def _freight(
+    requests: Sequence[MigrationRequest], share: Mapping[DirectedLink, float], now_s: float
+) -> _Freight:
+    """Return the requests in columns. Their links are numbered as they come."""
     number: dict[DirectedLink, int] = {}
-    first, crossed = [0], []
+    first, crossed, rows = [0], list[int](), list[tuple[float, ...]]()
     for request in requests:
+        check_known(request.links, share)
         crossed += [number.setdefault(link, len(number)) for link in request.links]
         first.append(len(crossed))
-    check_known(number, share)
-    columns = [
-        [request.payload_bytes for request in requests],
-        [request.start_s for request in requests],
-        [request.due_s for request in requests],
-        [request.cap_bytes_per_s for request in requests],
-    ]
-    shares = np.array([share[link] for link in number], dtype=float)
-    return np.array(columns, dtype=float), np.array(first), np.array(crossed, dtype=np.intp), shares
+        peak = min([request.cap_bytes_per_s, *(share[link] for link in request.links)])
+        start_s, due_s, payload = max(now_s, request.start_s), request.due_s, request.payload_bytes
+        # what passes between a time and the next that can be told from it: a schedule is no more exact than its clock
+        at_s, instant = max(start_s, due_s), 0.0
+        if peak < math.inf and at_s < math.inf:
+            instant = peak * (math.nextafter(at_s, math.inf) - at_s)
+        rows.append((payload, start_s, due_s, peak, max(payload * EXACT, instant), payload, 0.0))
+    payloads, starts_s, dues_s, peaks, leasts, left, rates = (
+        np.array(rows, dtype=float).reshape(-1, 7).T.copy()
+    )
+    links, shares = np.array(crossed, dtype=np.intp), np.array([share[link] for link in number], dtype=float)
+    return _Freight(payloads, starts_s, dues_s, peaks, leasts, left, rates, np.array(first), links, shares)
 
 
 def check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, float]) -> None:
@@ -180,68 +179,40 @@ def check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, floa
 
 
 @compiled
-def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float) -> _Freight:
-    payload, start_s, due_s, peak = columns[0], columns[1].copy(), columns[2], columns[3].copy()
-    least = np.empty(len(payload))
-    for number in range(len(peak)):
-        start_s[number] = max(now_s, start_s[number])
-        for crossed in link[first[number] : first[number + 1]]:
-            peak[number] = min(peak[number], share[crossed])
-        # what passes between a time and the next that can be told from it: a schedule is no more exact than its clock
-        rate, at_s, instant = peak[number], max(start_s[number], due_s[number]), 0.0
-        if rate < np.inf and at_s < np.inf:
-            instant = rate * (np.nextafter(at_s, np.inf) - at_s)
-        least[number] = max(payload[number] * EXACT, instant)
-    return _Freight(payload, start_s, due_s, peak, least, first, link, share)
-
-
-class _UnderWay(NamedTuple):
-    """State of each migration: bytes left, and its rate now (NaN: it may not start yet)."""
-
-    left: Floats
-    rate: Floats
-
-
-@compiled
-def _simulate(
-    columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float, strict: bool
-) -> tuple[Mask, Spans]:
-    """Follow the rule until everything is delivered; return who is late. `strict`: only until one must be late."""
-    freight, size = _freight(columns, first, link, share, now_s), len(columns[0])
-    way, late = _UnderWay(freight.payload.copy(), np.zeros(size)), np.zeros(size, np.bool_)
+def _simulate(freight: _Freight, now_s: float) -> tuple[Mask, Spans]:
+    """Follow the rule until everything is delivered; return who is late."""
+    left, late = freight.left, np.zeros(len(freight.left), np.bool_)
     spans, at_s = [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
-    while np.count_nonzero(way.left):
-        for number in range(size):
-            behind = _behind(freight, way, number, max(at_s, freight.start_s[number]))
-            late[number] |= way.left[number] > 0.0 and behind > freight.least[number]
-        if strict and late.any():
-            break
-        _set_rates(freight, way, at_s)
-        until_s = _next_event_s(freight, way, at_s)
+    while np.count_nonzero(left):
+        for number in range(len(left)):
+            behind = _behind(freight, number, max(at_s, freight.start_s[number]))
+            late[number] |= left[number] > 0.0 and behind > freight.least[number]
+        _set_rates(freight, at_s)
+        until_s = _next_event_s(freight, at_s)
         if until_s == np.inf:  # a share of 0: those never arrive
-            late |= way.left > 0.0
+            late |= left > 0.0
             break
         # or an instant that no clock tells would never pass
         until_s = max(until_s, np.nextafter(at_s, np.inf))
-        _advance(freight, way, spans, at_s, until_s)
+        _advance(freight, spans, at_s, until_s)
         at_s = until_s
     return late, spans
 
 
 @compiled
-def _behind(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> float:
+def _behind(freight: _Freight, number: int, at_s: float) -> float:
     """Bytes that its peak rate could not deliver any more by the due time; negative: laxity, in bytes."""
-    return way.left[number] - freight.peak[number] * max(0.0, freight.due_s[number] - at_s)  # type: ignore[no-any-return]
+    return freight.left[number] - freight.peak[number] * max(0.0, freight.due_s[number] - at_s)  # type: ignore[no-any-return]
 
 
 @compiled
-def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
+def _set_rates(freight: _Freight, at_s: float) -> None:
     """Send by rank (0: no laxity left; 1: some; 2: hopeless) and due time, each as fast as its links have room."""
     room, ranks = freight.share.copy(), np.full(len(freight.peak), -1)
     for number in range(len(ranks)):
-        way.rate[number] = np.nan
-        if way.left[number] > 0.0 and freight.start_s[number] <= at_s:
-            behind, least = _behind(freight, way, number, at_s), freight.least[number]
+        freight.rate[number] = np.nan
+        if freight.left[number] > 0.0 and freight.start_s[number] <= at_s:
+            behind, least = _behind(freight, number, at_s), freight.least[number]
             if behind > max(least, SLIPPED * freight.payload[number]):
                 ranks[number] = 2
             else:
@@ -255,32 +226,32 @@ def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
                     rate = min(rate, room[link])
                 for link in links:
                     room[link] = max(0.0, room[link] - rate)
-                way.rate[number] = rate
+                freight.rate[number] = rate
 
 
 @compiled
-def _next_event_s(freight: _Freight, way: _UnderWay, at_s: float) -> float:
+def _next_event_s(freight: _Freight, at_s: float) -> float:
     """Return the time at which rates change next: an arrival, a last byte, or the end of a migration's laxity."""
     soonest_s = np.inf
-    for number in range(len(way.rate)):
-        rate, peak = way.rate[number], freight.peak[number]
-        if way.left[number] > 0.0 and freight.start_s[number] > at_s:
+    for number in range(len(freight.rate)):
+        rate, peak = freight.rate[number], freight.peak[number]
+        if freight.left[number] > 0.0 and freight.start_s[number] > at_s:
             soonest_s = min(soonest_s, freight.start_s[number])
         if rate > 0.0:
-            soonest_s = min(soonest_s, at_s + way.left[number] / rate)
-        behind = _behind(freight, way, number, at_s)
+            soonest_s = min(soonest_s, at_s + freight.left[number] / rate)
+        behind = _behind(freight, number, at_s)
         if behind < -freight.least[number] and rate < peak and peak < np.inf:
             soonest_s = min(soonest_s, at_s - behind / (peak - rate))
     return soonest_s
 
 
 @compiled
-def _advance(freight: _Freight, way: _UnderWay, spans: Spans, at_s: float, until_s: float) -> None:
-    for number in range(len(way.rate)):
-        rate = way.rate[number]
+def _advance(freight: _Freight, spans: Spans, at_s: float, until_s: float) -> None:
+    for number in range(len(freight.rate)):
+        rate = freight.rate[number]
         if rate == np.inf:  # crosses no link: both ends are one host
-            way.left[number] = 0.0
+            freight.left[number] = 0.0
         elif rate > 0.0:
-            left = way.left[number] - rate * (until_s - at_s)
-            way.left[number] = left if left > freight.least[number] else 0.0
+            left = freight.left[number] - rate * (until_s - at_s)
+            freight.left[number] = left if left > freight.least[number] else 0.0
             spans.append((number, at_s, until_s, rate))

@@ -183,7 +183,7 @@ def _shared(
     wants = max_min.Wants(
         network, jobs.paths, weight, np.zeros(size) if floor is None else floor, np.full(size, np.inf)
     )
-    return max_min.fill(wants, capacity, stretched=True)[0]
+    return max_min.fill(wants, capacity)[0]
 
 
 def _cube_roots(jobs: CheckpointJobs) -> Floats:

@@ -22,8 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from controller.core.admission.admission import Admission
-from controller.core.admission.best_ways import emptiest_first
+from controller.core.admission.admission import Admission, emptiest_first
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import MigrationRequest, Timetable
 from controller.core.checkpointing.planner import transfer_s

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import NO_LINK, SLACK, Network, Paths
+from controller.core.network.links import NO_LINK, Network, Paths
 from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
@@ -46,7 +46,7 @@ HIGHEST = 1e300  # of levels: a weight may be so small that a division overflows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wants:
-    """Demands as columns, one entry a flow. They are not checked here.
+    """Demands as columns, one entry a flow.
 
     A flow of weight 0 stays at its floor; one that crosses no link (both ends on one host) gets its cap.
     """
@@ -57,30 +57,16 @@ class Wants:
     floor: Floats  # bytes/s, finite, 0 or more
     cap: Floats  # bytes/s, at least the floor
 
-    @property
-    def floors(self) -> Floats:
-        """Load of the floors on each link."""
-        return self.paths.load(self.floor, len(self.network))
 
-
-def fill(wants: Wants, capacity: Floats, *, stretched: bool = False) -> tuple[Floats, Numbers]:
+def fill(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
     """Return the rate of each flow in bytes/s, and the number of the link that holds it down. `capacity`: by the link's number.
 
     NO_LINK where the flow has its cap, or its weight is 0. Of several links that are full at one level the first by name is
-    named. Sums are taken in the order given, so another order may change the last digit. `stretched`: a capacity that is less
-    than the floors is taken for as much. ValueError: a crossed link whose capacity is not a finite rate of 0 or more, or on
-    which the floors do not fit (the first by name).
+    named. Sums are taken in the order given, so another order may change the last digit. No capacity is exceeded, save where
+    floors do: they are kept, and no flow on that link gets more.
     """
     paths = wants.paths
-    wrong, rates, held_by = _shared(
-        paths.start, paths.link, wants.weight, wants.floor, wants.cap, capacity, stretched
-    )
-    if wrong != NO_LINK:
-        link, has, needs = wants.network.links[wrong], float(capacity[wrong]), float(wants.floors[wrong])
-        if not 0.0 <= has < np.inf:
-            raise ValueError(f"link {link}: capacity {has}: a finite rate of 0 or more")
-        raise ValueError(f"link {link}: floors need {needs} bytes/s, it has {has}")
-    return rates, held_by
+    return _shared(paths.start, paths.link, wants.weight, wants.floor, wants.cap, capacity)
 
 
 class _Crossings(NamedTuple):
@@ -104,53 +90,34 @@ class _Flows(NamedTuple):
 
 @compiled
 def _shared(
-    start: Numbers,
-    link: Numbers,
-    weight: Floats,
-    floor: Floats,
-    cap: Floats,
-    capacity: Floats,
-    stretched: bool,
-) -> tuple[int, Floats, Numbers]:
+    start: Numbers, link: Numbers, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
+) -> tuple[Floats, Numbers]:
     """`_filled` of the links that are crossed, renumbered in their order: a large campus has many more."""
     place = np.full(len(capacity), NO_LINK)
     place[link] = 0
     crossed = np.flatnonzero(place == 0)
     place[crossed] = np.arange(len(crossed))
-    wrong, rates, held_by = _filled(start, place[link], weight, floor, cap, capacity[crossed], stretched)
+    rates, held_by = _filled(start, place[link], weight, floor, cap, capacity[crossed])
     for flow in range(len(held_by)):
         if held_by[flow] != NO_LINK:
             held_by[flow] = crossed[held_by[flow]]
-    return crossed[wrong] if wrong != NO_LINK else NO_LINK, rates, held_by
+    return rates, held_by
 
 
 @compiled
 def _filled(
-    start: Numbers,
-    link: Numbers,
-    weight: Floats,
-    floor: Floats,
-    cap: Floats,
-    capacity: Floats,
-    stretched: bool,
-) -> tuple[int, Floats, Numbers]:
-    """Return the first link whose capacity is no rate or too little for the floors, or NO_LINK; then rates, and each one's link.
-
-    Every link is crossed.
-    """
+    start: Numbers, link: Numbers, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
+) -> tuple[Floats, Numbers]:
+    """Return the rates, and the link of each. Every link is crossed."""
     load, most, rising = np.zeros(len(capacity)), np.zeros(len(capacity)), weight > 0.0
     for flow in range(len(floor)):
         for place in range(start[flow], start[flow + 1]):
             load[link[place]] += floor[flow]
             most[link[place]] += cap[flow]
-    room = np.maximum(capacity, load) if stretched else capacity.copy()
-    for number in range(len(room)):
-        fits = 0.0 <= room[number] < np.inf and load[number] <= room[number] * (1.0 + SLACK)
-        if not fits:
-            return number, floor, np.full(len(cap), NO_LINK)
+    room = np.maximum(capacity, load)
     held_by = np.full(len(cap), NO_LINK)
     if rising.all() and not (most > room).any():  # every flow has what it can take
-        return NO_LINK, cap.copy(), held_by
+        return cap.copy(), held_by
     # the flows of each link, from the links of each flow
     first = np.zeros(len(room) + 1, np.intp)
     for number in link:
@@ -173,7 +140,7 @@ def _filled(
                 level[number], changed[number] = _level(crossings, flows, number, room[number]), False
         full = _local_minima(crossings, flows, level)
         if not len(full):
-            return NO_LINK, flows.rate, held_by
+            return flows.rate, held_by
         for number in full:
             for flow in crossings.flow[crossings.first[number] : crossings.first[number + 1]]:
                 if not flows.settled[flow]:

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 
 from controller.core.admission import admission
 from controller.core.checkpointing import planner
+from controller.core.network import max_min
 from controller.core.parameters import DAY_S, Protocol, Queue
 from controller.core.placement import select as placement
 from controller.core.policies import baselines
@@ -100,7 +101,7 @@ class Policy:
     # P3: which migrations are admitted
     admit: admission.Admit = admission.fluid_edf
     # P3: how links are shared among the flows that are open
-    share: admission.Share = admission.share_totals
+    share: admission.Share = max_min.fill
     # paper B: makes the queue's controller of r
     learner: Learner = age
     # what becomes of a job whose owner takes its host back
