@@ -56,7 +56,7 @@ def a_journal(
     world.restart_coordinator(16.0, 0.3)
     world.run(seconds)
     journal, again = Journal(path), world.new_coordinator()
-    memory = world.restarts.journal
+    memory = world.heartbeats.journal
     assert memory is not None
     events, submitted = list(memory.events()), 0
     for number, (at_s, event) in enumerate(events):

@@ -94,7 +94,7 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
         ):
             continue
         taken = dict.fromkeys(links, 0.0)
-        for excess in world.judges.invariants.excesses:
+        for excess in world.judges.invariants.ground_truth.excesses:
             overlap_s = min(excess.until_s, sample.at_s) - max(excess.from_s, from_s)
             if overlap_s > 0.0:
                 for link in links & excess.bytes_per_s.keys():

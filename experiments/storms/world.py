@@ -132,7 +132,7 @@ class StormWorld(VirtualWorld):
             after_each=self.judges,
         )
         self.env.story = deque(maxlen=STORY_LINES)
-        self.restarts.journal = self.heartbeats.journal = MemoryJournal()
+        self.heartbeats.journal = MemoryJournal()
         self.others = OthersTraffic(self.env, self.connections)
 
     # ------------------------------------------------------------ what is noticed
@@ -330,7 +330,7 @@ class StormWorld(VirtualWorld):
         ]
         for link in held:
             link.coordinator_open = False
-        self.restarts.begin_again()
+        self.begin_again()
         self.after(for_s, lambda: self._wake_usurped(held, unsent))
 
     def _wake_usurped(self, held: list[Connection], unsent: list[cdo.Tell]) -> None:

@@ -202,9 +202,6 @@ RESEARCH = tuple(
     for quantity, figure, note in (
         ("research lost", "lost", "of all that it asks for"),
         ("research lost in its worst hour", "worst", "of what a flow asks for in an hour"),
-        ("research degraded", "degraded", "of the time: a flow had less than 97 % of what it asks for"),
-        ("short of the reserve", "short", "of what research asks for within its reserve"),
-        ("below the reserve", "below", "of the time: a flow had less than it asks for within its reserve"),
     )
 )
 OVER_BUDGET = Metric(

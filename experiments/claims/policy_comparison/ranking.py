@@ -63,9 +63,6 @@ QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     "bytes moved": ("GB", lambda run: run["checkpoint_gb"]),
     "jobs finished": ("", lambda run: run["finished"]),
     "research lost": ("%", lambda run: 100.0 * run["research"]["lost"]),
-    "research degraded": ("% of time", lambda run: 100.0 * run["research"]["degraded"]),
-    "below research's reserve": ("% of time", lambda run: 100.0 * run["research"]["below"]),
-    "short of research's reserve": ("GB", lambda run: run["research"]["short_gb"]),
 }
 JUDGED = (WORK, EXPECTED, LOST)
 # of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)

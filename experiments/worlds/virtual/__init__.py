@@ -2,7 +2,7 @@
 
 `world` performs the effects of the cores, on a `scheduler`, in an `environment` of `hosts`, `fluid` flows and `links`.
 Activities: `workloads`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`. Costs: `overheads`.
-Faults: `faults`, `process_faults`, `restarts` (from a `journal`). Counters of kernels: `egress`, `counters`. Events
+Faults: `faults`; restarts from a `journal`. Counters of kernels: `egress`, `counters`. Events
 left out because they change nothing: `heartbeat_elision`, `tick_elision`. Rules that must hold: `ground_truth`,
 `invariants`.
 

@@ -2,136 +2,89 @@
 
 Switches count the traffic on each link, so the coordinator receives the rates at each change. Owners' switches do not
 affect these flows: a host that is closed to jobs is open to its owner. The bytes offered and the bytes carried are both
-recorded; research degrades by the difference. The reserve is the part that research may rely on, whatever others send:
-of each link max(beta B, B_min), shared by the flows that cross it in proportion to their demand.
+recorded; research degrades by the difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 
 import numpy as np
 
 from controller.core.model.events import LinksMeasured
 from experiments.inputs.traces import BackgroundTraffic
-from experiments.worlds.virtual.aggregates import Aggregate
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
-from testbed.model.network import FluidFlow
-from topologies.spec import DirectedLink
+from topologies.paths import Way
+from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
-
-# of what a flow asks for: lacking more it is degraded (paper A's "under 3 %")
-DEGRADED = 0.03
-ROUNDING = 1e-6  # of its reserve: lacking less it has it
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundAccount:
-    """Totals over all background flows, in payload bytes and in seconds of a flow."""
+    """Totals over all background flows, in payload bytes."""
 
-    offered_bytes: float  # what their rates ask for
+    offered_bytes: float  # that their rates ask for
     carried_bytes: float
-    reserved_bytes: float  # what they ask for within the reserve of their links
-    short_bytes: float  # of that, what the network did not carry at that moment
-    below_s: float  # in which a flow had less than it asks for within its reserve
-    degraded_s: float  # in which a flow had less than 97 % of what it asks for
-    flow_s: float  # in which a flow asked for something
     worst_epoch: float  # the largest share of what a flow asks for in an epoch that was not carried
 
-    @property
-    def degradation(self) -> float:
-        """The share that was not carried, from 0 to 1."""
-        if self.offered_bytes <= 0.0:
-            return 0.0
-        return max(0.0, 1.0 - self.carried_bytes / self.offered_bytes)
-
     def figures(self) -> dict[str, float]:
-        """Return the shortfall of research.
-
-        Shares of bytes: `lost` of the demand, `worst` of that in a flow's worst epoch, `short` of the reserve. Shares
-        of time: `degraded`, and `below` the reserve. And `short_gb`.
-        """
-        return {
-            "lost": self.degradation,
-            "worst": self.worst_epoch,
-            "short": self.short_bytes / self.reserved_bytes if self.reserved_bytes > 0.0 else 0.0,
-            "degraded": self.degraded_s / self.flow_s if self.flow_s > 0.0 else 0.0,
-            "below": self.below_s / self.flow_s if self.flow_s > 0.0 else 0.0,
-            "short_gb": self.short_bytes / 1e9,
-        }
+        """Return the shares of the demand that were not carried: `lost`, and `worst`, of a flow's worst epoch."""
+        lost = 1.0 - self.carried_bytes / self.offered_bytes if self.offered_bytes > 0.0 else 0.0
+        return {"lost": max(0.0, lost), "worst": self.worst_epoch}
 
 
-@dataclass(slots=True, eq=False)
-class _Watched:
-    """A flow of the network: since `since_s` it has this rate."""
+class Aggregate:
+    """A flow of the network on each way, at its part of the rate. `parallel`: how many connections they are together."""
 
-    asked_bytes_per_s: float
-    reserved_bytes_per_s: float  # of what it asks for, what its links keep for it
-    since_s: float
-    rate_bytes_per_s: float = 0.0
+    def __init__(self, env: Environment, key: str, source: str, target: str, parallel: float = 1.0) -> None:
+        self._env, self._key, self._ends, self._parallel = env, key, (source, target), parallel
+        self.ways = env.shared_ways(source, target)
+        self._flows: dict[Way, str] = {}  # those that have begun: keys in the network
+        self._begun = 0
+        self._moved_bytes = 0.0  # by flows that are over
 
+    def begin(self) -> None:
+        """Start all flows that do not exist yet, at no rate."""
+        for part, way in self.ways:
+            if way not in self._flows:
+                key = f"{self._key} ({self._begun})" if self._begun else self._key
+                self._flows[way], self._begun = key, self._begun + 1
+                parallel = self._parallel * part
+                self._env.network.start(key, way, TrafficClass.RESEARCH, inf, 0.0, parallel=parallel)
 
-class _Shortfall:
-    """The shortfall of flows against reserve and demand, added up from one change of a rate to the next."""
+    def caps(self, rate_bytes_per_s: float) -> dict[str, float]:
+        """Return each flow's cap when the aggregate has this rate (payload)."""
+        return {self._flows[way]: rate_bytes_per_s * part for part, way in self.ways if way in self._flows}
 
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-        self._flows: dict[str, _Watched] = {}
-        self.reserved_bytes, self.short_bytes = 0.0, 0.0
-        self.below_s, self.degraded_s, self.flow_s = 0.0, 0.0, 0.0
+    def follow(self) -> bool:
+        """Move to the present ways; return whether ways or parts changed. The caller sets rates again."""
+        ways = self._env.shared_ways(*self._ends)
+        if ways is self.ways or ways == self.ways:
+            return False
+        self.ways, network, part_of = ways, self._env.network, {way: part for part, way in ways}
+        if self._flows:
+            for way in [way for way in self._flows if way not in part_of]:
+                self._moved_bytes += network.stop(self._flows.pop(way)).moved_bytes
+            for way, key in self._flows.items():
+                network.fluid.flow(key).parallel = self._parallel * part_of[way]
+            self.begin()
+        return True
 
-    def ask(self, asked_bytes_per_s: Mapping[str, float]) -> None:
-        """Set the flows from now on, and the demand of each (payload); later rates come by `changed`."""
-        self.settle()
-        network, reserve, capacity = (
-            self._env.network.fluid,
-            self._env.campus.research_reserve,
-            self._env.capacity,
-        )
-        asked_of: dict[DirectedLink, float] = {}
-        for key, asked in asked_bytes_per_s.items():
-            for link in network.flow(key).links:
-                asked_of[link] = asked_of.get(link, 0.0) + asked
-        part = {
-            link: min(1.0, PAYLOAD_SHARE * reserve.reserve_bytes_per_s(capacity[link]) / asked)
-            for link, asked in asked_of.items()
-            if asked > 0.0
-        }
-        now_s, watched = self._env.now_s, {}
-        for key, asked in asked_bytes_per_s.items():
-            flow = network.flow(key)
-            kept = asked * min((part.get(link, 1.0) for link in flow.links), default=1.0)
-            watched[key] = _Watched(asked, kept, now_s, flow.rate_bytes_per_s)
-        self._flows = watched
+    def moved(self) -> float:
+        """Return payload bytes until now."""
+        now_s, fluid = self._env.now_s, self._env.network.fluid
+        return self._moved_bytes + sum(fluid.flow(key).moved(now_s) for key in self._flows.values())
 
-    def changed(self, flows: Sequence[FluidFlow]) -> None:
-        """Record that the network gives these flows other rates from now on."""
-        for flow in flows:
-            watched = self._flows.get(flow.key)
-            if watched is not None:
-                self._settle(watched)
-                watched.rate_bytes_per_s = flow.rate_bytes_per_s
-
-    def settle(self) -> None:
-        """Add up until now."""
-        for watched in self._flows.values():
-            self._settle(watched)
-
-    def _settle(self, flow: _Watched) -> None:
-        span_s, flow.since_s = self._env.now_s - flow.since_s, self._env.now_s
-        if span_s <= 0.0 or flow.asked_bytes_per_s <= 0.0:
-            return
-        self.flow_s += span_s
-        self.reserved_bytes += flow.reserved_bytes_per_s * span_s
-        if flow.rate_bytes_per_s < flow.reserved_bytes_per_s * (1.0 - ROUNDING):
-            self.short_bytes += (flow.reserved_bytes_per_s - flow.rate_bytes_per_s) * span_s
-            self.below_s += span_s
-        if flow.rate_bytes_per_s < flow.asked_bytes_per_s * (1.0 - DEGRADED):
-            self.degraded_s += span_s
+    def parts(self) -> Iterator[tuple[DirectedLink, float]]:
+        """Yield each link of each way, with the part that takes that way."""
+        for part, way in self.ways:
+            for link in way:
+                yield link, part
 
 
 class OthersTraffic:
@@ -180,13 +133,11 @@ class OthersTraffic:
         self._whose = np.array([n for n, _, _ in crossed], dtype=np.intp)
         self._part = np.array([part for *_, part in crossed], dtype=float)
 
-    def _set_rates(self, rates: Sequence[float]) -> dict[str, float]:
-        """Set the rate of each flow; return the caps of the network's flows (payload)."""
+    def _set_rates(self, rates: Sequence[float]) -> None:
         self._rates, caps = rates, dict[str, float]()
         for each, rate in zip(self._flows, rates, strict=True):
             caps |= each.caps(rate * PAYLOAD_SHARE)
         self._env.network.regrant_all(caps)
-        return caps
 
     def _tell(self) -> None:
         """Send changed rates of links to a coordinator that listens; others are sent with the next change."""
@@ -212,8 +163,6 @@ class VirtualBackground(OthersTraffic):
             for number, (ends, many) in enumerate(zip(traffic.flows, traffic.parallel, strict=True))
         ]
         self._offered_bytes, self._since_s, self._rate = 0.0, 0.0, 0.0
-        self._shortfall = _Shortfall(env)
-        env.network.watch = self._shortfall.changed
         self._moved_bytes, self._worst_epoch = [0.0] * len(self._flows), 0.0  # of each, when the epoch began
         self._find_paths()
 
@@ -228,18 +177,8 @@ class VirtualBackground(OthersTraffic):
     def account(self) -> BackgroundAccount:
         """Return the account for the time until now."""
         offered_bytes = self._offered_bytes + self._rate * (self._env.now_s - self._since_s)
-        short = self._shortfall
-        short.settle()
-        return BackgroundAccount(
-            offered_bytes,
-            sum(each.moved() for each in self._flows),
-            short.reserved_bytes,
-            short.short_bytes,
-            short.below_s,
-            short.degraded_s,
-            short.flow_s,
-            self._worst_until_now(),
-        )
+        carried_bytes = sum(each.moved() for each in self._flows)
+        return BackgroundAccount(offered_bytes, carried_bytes, self._worst_until_now())
 
     def _worst_until_now(self) -> float:
         """Return the largest share of an epoch's bytes that a flow lacks, in any epoch; the present one counts as a whole one."""
@@ -261,9 +200,3 @@ class VirtualBackground(OthersTraffic):
         if number + 1 < len(self._traffic.rates_bytes_per_s):
             env.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
         self._tell()
-
-    def _set_rates(self, rates: Sequence[float]) -> dict[str, float]:
-        self._shortfall.settle()
-        caps = super()._set_rates(rates)
-        self._shortfall.ask(caps)
-        return caps

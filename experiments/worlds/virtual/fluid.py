@@ -20,7 +20,6 @@ class ScheduledNetwork:
         self._scheduler = scheduler
         self._done: dict[str, Callable[[], None]] = {}
         self._armed_s = inf
-        self.watch: Callable[[Sequence[FluidFlow]], None] | None = None  # sees every change of rates
 
     def start(
         self,
@@ -67,8 +66,6 @@ class ScheduledNetwork:
     def _changed(self, flows: list[FluidFlow]) -> None:
         """Count the new rates; one event on the heap stands for the next end of a flow."""
         self.egress.changed(flows)
-        if self.watch is not None:
-            self.watch(flows)
         end_s = self.fluid.next_end_s()
         if end_s < self._armed_s:
             self._armed_s = end_s

@@ -39,30 +39,13 @@ def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
     return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.env.story))
 
 
-class Completions:
-    """Checkpoints that facts call completed, as they come."""
+class GroundTruth:
+    """Machines and links as they are, beside the checkpoints that facts call completed."""
 
     def __init__(self) -> None:
-        self._read = 0
-        self.steps: dict[tuple[str, int], int] = {}
-        self.reached: set[tuple[str, int]] = set()  # the same, by job and step
-        self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
-
-    def read(self, world: VirtualWorld) -> None:
-        """Take in the facts since the last time."""
-        for _, fact in world.facts[self._read :]:
-            if isinstance(fact, f.CheckpointCompleted):
-                self.steps[fact.job, fact.sequence] = fact.step
-                self.reached.add((fact.job, fact.step))
-                self.unseen.append((fact.job, fact.sequence))
-        self._read = len(world.facts)
-
-
-class GroundTruth:
-    """Machines and links as they are. `completions` has the checkpoints that were completed."""
-
-    def __init__(self, completions: Completions) -> None:
-        self._completions = completions
+        self._read = 0  # facts
+        self._steps: dict[tuple[str, int], int] = {}  # of completed checkpoints, by job and sequence
+        self._reached: set[tuple[str, int]] = set()  # the same, by job and step
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
         self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
         self._share: dict[DirectedLink, float] = {}
@@ -73,6 +56,13 @@ class GroundTruth:
 
     def check(self, world: VirtualWorld) -> None:
         """Check all machines and links. InvariantBroken: at the first breach."""
+        unseen: list[tuple[str, int]] = []  # of completed checkpoints, those not yet looked for on a disk
+        for _, fact in world.facts[self._read :]:
+            if isinstance(fact, f.CheckpointCompleted):
+                self._steps[fact.job, fact.sequence] = fact.step
+                self._reached.add((fact.job, fact.step))
+                unseen.append((fact.job, fact.sequence))
+        self._read = len(world.facts)
         for machine in world.machines.values():
             for (job, sequence), stored in machine.store.items():  # the same bytes wherever it is
                 before = self._states.setdefault((job, sequence), stored)
@@ -83,12 +73,11 @@ class GroundTruth:
                 self._check_processes(world, machine)
             if machine.closed:
                 self._check_switch(world, machine)
-        for job, sequence in self._completions.unseen:  # what was completed had arrived, whole, on some disk
-            held, step = self._states.get((job, sequence)), self._completions.steps[job, sequence]
+        for job, sequence in unseen:  # what was completed had arrived, whole, on some disk
+            held, step = self._states.get((job, sequence)), self._steps[job, sequence]
             if held is None or held.step != step:
                 rule = f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
                 raise broken(world, job, rule)
-        self._completions.unseen.clear()
         if self._over and world.now_s > self._looked_s:
             self.excesses.append(Excess(self._looked_s, world.now_s, self._over))
         self._over, self._looked_s = _check_links(world, self.share(world)), world.now_s
@@ -117,7 +106,7 @@ class GroundTruth:
                 raise broken(world, process.spec.name, rule)
         for process in alive:
             name, step = process.spec.name, process.base_step
-            if step == 0 or (name, step) in self._completions.reached:
+            if step == 0 or (name, step) in self._reached:
                 continue
             raise broken(world, name, f"it computes from step {step}, of which no checkpoint was completed")
 

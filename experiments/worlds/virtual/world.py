@@ -7,7 +7,6 @@ its parts. Each part reports its results as events for a core:
     workloads           processes as progress models, snapshots
     transfers           checkpoints as flows of the fluid network
     owners              kill-switches, notices
-    process_faults      agents that are killed, or stand still
     heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
     research            traffic of research users
     links               cables that are slow or down, and the routes around dead trunks
@@ -19,6 +18,7 @@ byte for byte. Faults are methods here, or functions handed in (`faults`).
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
@@ -39,13 +39,12 @@ from experiments.worlds.virtual.environment import make_environment
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.heartbeat_elision import HeartbeatElision, asks_for_steps
 from experiments.worlds.virtual.hosts import Connection, Machine
+from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.links import VirtualLinks
 from experiments.worlds.virtual.overheads import Overheads, costs_of
 from experiments.worlds.virtual.owners import VirtualOwners
-from experiments.worlds.virtual.process_faults import ProcessFaults
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.research import ResearchTraffic
-from experiments.worlds.virtual.restarts import Restarts
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from experiments.worlds.virtual.tick_elision import ElidingCoordinator
 from experiments.worlds.virtual.transfers import Transfers
@@ -112,18 +111,14 @@ class VirtualWorld:
         )
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, borrows=row.borrows)
-        self.process_faults = ProcessFaults(
-            self.env, self.connections, self.workloads, self.transfers, self.replicas, self.arm
-        )
         self.owners = VirtualOwners(self.env, self._switched)
         self.background: VirtualBackground | None = None
         self.research = ResearchTraffic(self.env, tuple(research), duration_s)
         self.heartbeats = HeartbeatElision(self.env, self.new_coordinator(), self.connections, self.workloads)
-        self.restarts = Restarts(
-            self.env, self.connections, self.heartbeats, self.new_coordinator, self.facts, quiet=self.quiet
-        )
         if self.quiet:
             self.connections.heard = self.heartbeats.heard
+        else:
+            self.heartbeats.journal = MemoryJournal()
         self.connections.not_yet = self._not_yet
 
     # ------------------------------------------------------------ the cores
@@ -225,7 +220,8 @@ class VirtualWorld:
             self._note(f"coordinator <- {_brief(event)}")
         if self.quiet and asks_for_steps(event):
             self.heartbeats.freshen()
-        self.restarts.keep(event)
+        if self.heartbeats.journal is not None:
+            self.heartbeats.journal.keep(self.env.scheduler.now_s, event)
         for effect in self.heartbeats.coordinator.handle(event, self.env.scheduler.now_s):
             self._perform(effect)
         self._arm_coordinator()
@@ -374,7 +370,32 @@ class VirtualWorld:
         ValueError: in a quiet world the first restart
         must be planned before the first event, so that its journal is kept.
         """
-        self.restarts.plan(at_s, down_s)
+        if self.heartbeats.journal is None:
+            if self.events:
+                raise ValueError(
+                    "a quiet world keeps a journal if a restart is planned before its first event"
+                )
+            self.heartbeats.journal = MemoryJournal()
+        if at_s is None:
+            self._kill_coordinator(down_s)
+        else:
+            self.at(at_s, lambda: self._kill_coordinator(down_s))
+
+    def _kill_coordinator(self, down_s: float) -> None:
+        if self.connections.refused:
+            return
+        self.env.note("the coordinator is killed")
+        self.connections.hang_up()
+        self.connections.refused = True
+        self.after(down_s, self.begin_again)
+
+    def begin_again(self) -> None:
+        """Start a coordinator where the journal ends."""
+        journal = self.heartbeats.journal
+        assert journal is not None
+        self.heartbeats.coordinator = journal.recall(self.new_coordinator(), self.facts)
+        self.connections.refused = False
+        self.decide(cev.Restarted(self.now_s - journal.last_s))
 
     def _broken_off(self, link: Connection) -> None:
         """Count a connection's heartbeats from here on: something happens to it."""
@@ -388,14 +409,49 @@ class VirtualWorld:
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         """Kill the agent (SIGKILL): its workloads die with it; only its disk remains.
 
-        It may be started again after a while.
+        The coordinator notices in its time (by default that of a message). It may be started again after a while.
         """
-        if self.process_faults.kill(name, notice_after_s):
-            self.at(self.now_s + again_after_s, lambda: self.start(name))
+        machine = self.machines[name]
+        link = machine.link
+        if machine.core is None:
+            return
+        self.env.note(f"{name} is killed")
+        if link is not None:
+            self._broken_off(link)
+        self.replicas.take_over(machine)
+        self.transfers.abort_all(machine)
+        self.workloads.kill_all(machine)
+        self.transfers.cut_receiver(name, 0.0, "the connection broke")
+        machine.core, machine.paused, machine.beats_from_s = None, False, None
+        machine.deferred.clear()
+        if link is not None:
+            link.agent_open, link.cut, machine.link = False, True, None
+            delay_s = self.env.costs.message_s if notice_after_s is None else notice_after_s
+            self.after(delay_s, lambda: self.connections.coordinator_notices(link, "connection lost"))
+        self.at(self.now_s + again_after_s, lambda: self.start(name))
 
     def pause(self, name: str, for_s: float) -> None:
-        """Stop the agent (SIGSTOP); its workloads go on until their lease lapses."""
-        self.process_faults.pause(name, for_s)
+        """Stop the agent (SIGSTOP), and continue it after a while; its workloads go on until their lease lapses."""
+        machine = self.machines[name]
+        if machine.core is None or machine.paused:
+            return
+        self.env.note(f"{name} is paused for {for_s:.2f} s")
+        if machine.link is not None:
+            self._broken_off(machine.link)
+        machine.paused, core = True, machine.core
+
+        def resume() -> None:
+            if machine.core is not core or not machine.paused:
+                return
+            self.env.note(f"{name} goes on")
+            machine.paused, machine.wake_s = False, inf
+            waiting, machine.deferred = machine.deferred, deque()
+            while waiting:
+                waiting.popleft()()
+            if machine.core is core:
+                self.arm(machine)
+
+        self.after(for_s, resume)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
         """Break a host's connection; each side notices in its own time. Messages in flight are lost."""
@@ -403,12 +459,6 @@ class VirtualWorld:
         if link is not None:
             self.env.note(f"the connection of {name} is cut")
             self.connections.cut(link, agent_after_s, coordinator_after_s)
-
-    def spoil(self, name: str, job: str) -> None:
-        """Delete a job's checkpoints from a disk, without a message."""
-        store = self.machines[name].store
-        for sequence in list(store.of(job)):
-            del store[job, sequence]
 
     def set_link(self, a: str, b: str, factor: float) -> None:
         """Let a cable work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
