@@ -148,7 +148,7 @@ def a_full_world(**changed: Any) -> tuple[World, str]:
     for name in ("b", "c"):
         world.submit(job(name))
     world.run(20.0)
-    assert not any(known.free_gpus for known in world.coordinator.cluster.index.volunteers)
+    assert not any(known.free_gpus for known in world.coordinator.cluster.volunteers)
     return world, host
 
 
@@ -208,7 +208,7 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
     settle(core)
     alone = stream.rate_bytes_per_s
     assert alone > 0.0
-    to = [name for name in core.index.places.hosts if name not in (source, stream.destination)][:2]
+    to = [name for name in core.places.hosts if name not in (source, stream.destination)][:2]
     flows = [recovery(name, source, host) for name, host in zip(("long", "short"), to, strict=True)]
     long, short = flows
     for flow in flows:

@@ -49,7 +49,7 @@ def evacuated(
     made = World(campus(), replace(PROTOCOL, policy=policy), PATIENT, seed)
     made.start()
     made.run(2.0)
-    for host in made.coordinator.cluster.index.volunteers:
+    for host in made.coordinator.cluster.volunteers:
         if host.name != GATHER:
             made.reclaim(host.name)
     made.run(3.0)

@@ -150,7 +150,7 @@ class World(VirtualWorld):
 
     def disturb(self, rng: random.Random, times: int, until_s: float) -> None:
         """Owners take hosts at random, with notice and without, agents die and stand still; and all are back soon."""
-        owned = [host.name for host in self.coordinator.cluster.index.volunteers]
+        owned = [host.name for host in self.coordinator.cluster.volunteers]
         for _ in range(times):
             name, at_s, away_s = rng.choice(owned), rng.uniform(2.0, until_s), rng.uniform(0.3, 20.0)
             match rng.choice(["reclaim", "notice", "kill", "pause"]):

@@ -66,7 +66,8 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
     for host in world.hosts.values():
         host.data_port = 7200
         host.connected = True
-        world.lend(host, True, None)
+        host.lent = True
+        world.apart.discard(host.name)
         world.lease(host, HISTORY_S + protocol.lease_s)
     idle = volunteers[1::2]
     # jobs that were started an hour ago, each with a standby that its checkpoints go to

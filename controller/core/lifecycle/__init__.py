@@ -5,8 +5,7 @@ Hosts: `membership` (lost, silent, reclaimed, lent), `reconcile` (what agents re
 registrations, restarts, timeouts).
 Jobs: `offers` (which job gets which GPU), `attempts` (one attempt on one host), `job_events` (reports of agents, orders of users,
 better checkpoints in reach).
-P1: `protection` (standbys, intervals, rates), `checkpoint_plans` (its inputs and answers in columns), `checkpoints` (which hosts
-hold what), `second_copy` (the vault).
+P1: `protection` (standbys, intervals, rates), `checkpoints` (which hosts hold what), `second_copy` (the vault).
 P2 and P3: `migration`, `candidates` (hosts as P2 sees them).
 Links: `grants` (which host may send how fast), `link_changes` (cables, and the routes over them).
 All: `finish` (the end of every event), `status` (for operators).

@@ -81,7 +81,6 @@ def begin_attempt(
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Hold the job's GPUs for it, and withdraw offers that they backed."""
     host.jobs[job.name] = job.spec.gpus
-    cluster.index.note(host)
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 
 

@@ -66,7 +66,7 @@ def fair_shares(cluster: Cluster, jobs: Iterable[JobState]) -> Iterator[Floats]:
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Floats) -> str | None:
     """Return the best connected host without an owner."""
     fit = cluster.fit_hosts(job)
-    kept = [host.name for host in cluster.index.ownerless if host.usable and host.name in fit]
+    kept = [host.name for host in cluster.ownerless if host.usable and host.name in fit]
     return max(kept, key=lambda to: cluster.paths.rate(source, to, free), default=None)
 
 
@@ -116,8 +116,9 @@ def candidates(
 
     A move goes by whichever way is widest, not only by the tree's.
     """
-    places, taken = cluster.index.places, cluster.index.taken_column
-    able = cluster.index.usable_column.copy()
+    places = cluster.places
+    able = np.array([host.usable for host in cluster.volunteers], dtype=bool)
+    taken = np.array([host.taken_gpus for host in cluster.volunteers], dtype=float)
     if len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True
@@ -163,7 +164,7 @@ def crowding_s(cluster: Cluster, job: JobState) -> Floats:
     Checkpoints of all jobs on a host leave over its uplink: the job's waits for those of all, and theirs for the job's. It costs
     work if the notice is too short for the job.
     """
-    places, payload = cluster.index.places, float(job.spec.payload_bytes)
+    places, payload = cluster.places, float(job.spec.payload_bytes)
     waited_bytes = np.full(len(places.hosts), payload)
     for other in cluster.jobs.unfinished:
         host = other.host if other.move is None else other.move.destination

@@ -56,7 +56,7 @@ def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
         _ask_network(cluster)
     send_orders(cluster)
     if plan is not None:
-        tell_intervals(cluster, plan)
+        tell_intervals(cluster, *plan)
 
 
 def _ask_network(cluster: Cluster) -> None:

@@ -130,8 +130,8 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
     """
     routes = cluster.routes if routes is None else routes
     commitments: list[Commitment] = []
-    for flow in cluster.flows.values() if cluster.index.apart else cluster.flows.firm():
-        connected = flow.source not in cluster.index.apart
+    for flow in cluster.flows.values() if cluster.apart else cluster.flows.firm():
+        connected = flow.source not in cluster.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.borrows and flow.traffic_class is TrafficClass.PRESYNC:
@@ -146,7 +146,7 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
-    firm, apart = cluster.flows.firm(), cluster.index.apart
+    firm, apart = cluster.flows.firm(), cluster.apart
     return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
 
@@ -154,7 +154,7 @@ def count_sent(cluster: Cluster) -> None:
     """Count what has been sent of each reservation until now."""
     for flow in cluster.flows.firm():
         if flow.reservation is not None:
-            connected = flow.source not in cluster.index.apart
+            connected = flow.source not in cluster.apart
             flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
@@ -250,14 +250,12 @@ def _moved(cluster: Cluster, rows: FlowRows) -> list[tuple[int, float, int]]:
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
     for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
         floors[row] = caps[row]
-    if cluster.index.apart:
-        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.index.apart]:
+    if cluster.apart:
+        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)
     if cluster.policy.recoveries_first and not all(below):
         recoveries = [
-            row
-            for row, flow in enumerate(flows)
-            if flow.is_recovery and flow.source not in cluster.index.apart
+            row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart
         ]
         if recoveries:
             floors = _give_recoveries(cluster, rows, recoveries, floors)

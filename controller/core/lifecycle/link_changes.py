@@ -93,22 +93,17 @@ def leave_hot_trunks(cluster: Cluster) -> None:
     """
     if not cluster.chooses_ways:
         return
-    share, moved = cluster.capacity.spendable, False
-    for flow in _planned_flows(cluster):
+    planned_flows, share, moved = _planned_flows(cluster), cluster.capacity.spendable, False
+    for flow in planned_flows:
         ends = (flow.source, flow.destination)
-        if not _is_hot(cluster, cluster.routes.way(*ends), _reserved_on(cluster, {})):
+        if not _is_hot(cluster, ends, cluster.routes.way(*ends)):
             continue
+        keys = {other.key for other in planned_flows if (other.source, other.destination) == ends}
         for way in cluster.choices(*ends):
-            if way != cluster.routes.way(*ends) and not _is_hot(
-                cluster, way, _reserved_on(cluster, {ends: way})
-            ):
-                late = _late_by(cluster, {ends: way}, share)
-                if not any(
-                    f.key in late for f in _planned_flows(cluster) if (f.source, f.destination) == ends
-                ):
-                    cluster.set_way(*ends, way)
-                    moved = True
-                    break
+            if not _is_hot(cluster, ends, way) and keys.isdisjoint(_late_by(cluster, {ends: way}, share)):
+                cluster.set_way(*ends, way)
+                moved = True
+                break
     if moved:
         _tell_starts(cluster)
 
@@ -194,19 +189,15 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
 
 def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
     """Flows of migrations with a connected sender, in the order of their admission."""
-    flows = cluster.flows.values()
-    return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and cluster.hosts[f.source].connected]
+    flows, apart = cluster.flows.values(), cluster.apart
+    return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and f.source not in apart]
 
 
-def _is_hot(cluster: Cluster, way: Way, taken: Mapping[DirectedLink, float]) -> bool:
-    return not all(fits(taken.get(link, 0.0), cluster.capacity.spendable[link]) for link in way)
-
-
-def _reserved_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:
-    """Bytes/s that reservations need on each link until they are due, on these ways."""
-    taken: dict[DirectedLink, float] = {}
+def _is_hot(cluster: Cluster, ends: Ends, way: Way) -> bool:
+    """Return whether reservations need more of some link of the way than others leave, if the pair takes it."""
+    taken = dict.fromkeys(way, 0.0)
     for flow in _planned_flows(cluster):
-        ends = (flow.source, flow.destination)
-        for link in ways.get(ends) or cluster.routes.way(*ends):
-            taken[link] = taken.get(link, 0.0) + reserved_rate(flow)
-    return taken
+        other = (flow.source, flow.destination)
+        for link in taken.keys() & (way if other == ends else cluster.routes.way(*other)):
+            taken[link] += reserved_rate(flow)
+    return not all(fits(rate, cluster.capacity.spendable[link]) for link, rate in taken.items())

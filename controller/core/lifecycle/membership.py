@@ -31,7 +31,7 @@ def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Record that nothing can be sent there; its jobs are fenced once its lease has lapsed."""
     host.connected = False
-    cluster.index.note(host)
+    cluster.apart.add(host.name)
     cluster.plan_stale = cluster.rates_stale = True
     cluster.fence(host, max(cluster.now_s, host.lease_until_s + cluster.protocol.fence_margin_s))
     cluster.hazards.lose(host.name, cluster.now_s)
@@ -91,7 +91,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     host.closures, cluster.plan_stale = message.closures, True
     cluster.hazards.depart(host.name, now_s, message.notice_s)
     reclaim_at_s = now_s + message.notice_s
-    cluster.lend(host, False, reclaim_at_s if message.notice_s > 0.0 else None)
+    host.lent, host.reclaim_at_s = False, reclaim_at_s if message.notice_s > 0.0 else None
     if message.notice_s > 0.0:
         for job in here:  # a second notice with an earlier end: moves that were admitted with the later one
             if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
@@ -116,7 +116,7 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
 
 def lent_again(cluster: Cluster, host: HostState) -> None:
     """Record that the owner has returned the host: jobs there need not leave, and its copies are in reach."""
-    cluster.lend(host, True, None)
+    host.lent, host.reclaim_at_s = True, None
     cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
     cluster.record(facts.HostReturned(host.name))

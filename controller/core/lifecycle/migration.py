@@ -63,7 +63,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
         for job in jobs:
             _record_degraded(cluster, job, "this system does not migrate")
         return
-    apart = cluster.index.apart  # they are planned for when they come back
+    apart = cluster.apart  # they are planned for when they come back
     jobs = [job for job in jobs if job.phase is Phase.RUNNING and job.host not in apart]
     jobs.sort(key=lambda job: (_notice_s(cluster, job), -job.spec.memory_bytes, job.name))
     reasons = {job.name: _move(cluster, job, rescue=False) for job in jobs}

@@ -105,7 +105,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
 
 def _idle_gpus(cluster: Cluster) -> int:
     """Return how many GPUs of volunteers are free, offered or not."""
-    return int((cluster.index.places.gpus - cluster.index.taken_column)[cluster.index.usable_column].sum())
+    return sum(host.free_gpus for host in cluster.volunteers if host.usable)
 
 
 def gpus_behind(cluster: Cluster, offer: int) -> int:
@@ -260,7 +260,7 @@ def _on_demand_slots(cluster: Cluster, job: JobState) -> list[HostState]:
     """Return the connected on-demand hosts that have the job's GPUs free, the emptiest first."""
     hosts = [
         host
-        for host in cluster.index.ownerless
+        for host in cluster.ownerless
         if host.spec.role is Role.ON_DEMAND
         and host.usable
         and host.free_gpus >= job.spec.gpus

@@ -10,9 +10,8 @@ that are missing there. The first one is counted whole.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
-from operator import attrgetter
 
 import numpy as np
 
@@ -21,16 +20,16 @@ from controller.core.checkpointing.planner import (
     CheckpointPlans,
     StaticPlanner,
     stagger,
-    transfer_s,
 )
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     choose_host,
     fair_shares,
     request,
+    reserved_rate,
+    residual,
     safe_store,
 )
-from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -39,6 +38,7 @@ from controller.core.lifecycle.grants import (
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
+from controller.core.network.links import Paths
 from controller.core.placement.select import NoDestination, select_standby
 from controller.numerics.arrays import Floats
 from testbed.messages import Protect, Unprotect
@@ -47,33 +47,23 @@ from topologies.spec import TrafficClass
 # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 LEAST_CHANGE = 0.1
 CLEARLY_BETTER = 2.0  # times the rate that a new standby must offer before the old one is given up
-_INTERVAL = attrgetter("interval_s")
+
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
-    """P1's decisions for the jobs that it protects, before agents are told."""
-
-    jobs: list[JobState]
-    columns: CheckpointJobs  # as P1 saw them
-    plans: CheckpointPlans
-
-
-def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
-    """Plan standbys and rates of all running jobs; `tell_intervals` follows when rates are settled."""
+def plan_checkpoints(cluster: Cluster) -> tuple[list[JobState], Floats]:
+    """Plan standbys and rates of all running jobs; return the jobs and their intervals, to be told once rates are settled."""
     cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
     jobs = _needing_protection(cluster)
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.interruption.stays:
         for job in jobs:
             if job.interval_s is None:
                 _protect_at_home(cluster, job, plan.interval_s)
-        return None
-    usable, replicates = cluster.index.usable, cluster.policy.interruption.replication is not None
-    for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
+        return [], np.empty(0)
+    for job in jobs:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
-    columns, plans = plan_all(cluster, protected)
+    plans = _plan(cluster, protected)
     rates, infeasible = plans.rates_bytes_per_s.tolist(), plans.infeasible.tolist()
     for job, rate, endangered in zip(protected, rates, infeasible, strict=True):
         job.endangered, known = endangered, cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
@@ -82,16 +72,34 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
     cluster.plan_stale, cluster.rates_stale = False, True
-    return CheckpointPlan(protected, columns, plans)
+    return protected, plans.intervals_s
 
 
-def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
+def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
+    """Return P1's plans for these jobs, each of which has a volunteer as host, and a standby."""
+    protocol, pauses_s = cluster.protocol, []
+    for job in jobs:
+        speed, payload_bytes = cluster.hosts[job.host or ""].speed, float(job.spec.payload_bytes)
+        pauses_s.append(protocol.pauses_s(payload_bytes, None if speed is None else speed.pause_bytes_per_s))
+    columns = CheckpointJobs(
+        [job.name for job in jobs],
+        np.array([job.checkpoint_bytes for job in jobs], dtype=float),
+        cluster.hazards_now_per_s(jobs),
+        np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
+        np.array(pauses_s, dtype=float),
+        Paths.of([cluster.paths.of(job.host or "", job.standby or "") for job in jobs]),
+    )
+    free = residual(cluster, reserved_rate, for_checkpoints=True)
+    left = np.maximum(0.0, free - cluster.capacity.withheld_column)
+    return cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
+
+
+def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
     """Tell the agents of jobs whose interval or standby has changed."""
-    old_s = np.array(list(map(_INTERVAL, plan.jobs)), dtype=float)  # NaN where none was told yet
-    new_s = plan.plans.intervals_s
-    moved = np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s)
+    old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was told yet
+    moved = np.isfinite(intervals_s) & ~(np.abs(intervals_s - old_s) <= LEAST_CHANGE * old_s)
     for row in np.flatnonzero(moved).tolist():
-        _tell_interval(cluster, plan, row)
+        _tell_interval(cluster, jobs[row], float(intervals_s[row]))
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -101,12 +109,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
     cluster.tell(
         job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
     )
-    [hazard_per_s] = cluster.hazards_now_per_s([job]).tolist()
-    cluster.record(
-        facts.CheckpointPlanned(
-            job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
-        )
-    )
+    cluster.record(facts.CheckpointPlanned(job.name, job.attempt, job.host, 0.0, interval_s))
 
 
 def forget_standby(cluster: Cluster, job: JobState) -> None:
@@ -154,7 +157,7 @@ def improve_standby(cluster: Cluster) -> None:
 
 def _needing_protection(cluster: Cluster) -> list[JobState]:
     """Jobs that run on a volunteer that can be told, and were not stopped, by name."""
-    running, volunteers, apart = Phase.RUNNING, cluster.index.places.number, cluster.index.apart
+    running, volunteers, apart = Phase.RUNNING, cluster.places.number, cluster.apart
     return [
         job
         for job in cluster.jobs.unfinished
@@ -219,16 +222,12 @@ def choose_volunteer(
     assert job.host is not None
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, None)
     wanted = replace(wanted, needs_gpu=needs_gpu)
-
     choice = choose_host(cluster, cluster.policy.standby, wanted, [job.host], free, draw, among)
     return None if isinstance(choice, NoDestination) else choice.host
 
 
-def _tell_interval(cluster: Cluster, plan: CheckpointPlan, row: int) -> None:
+def _tell_interval(cluster: Cluster, job: JobState, interval_s: float) -> None:
     """Send an agent a changed interval, or the first one to its standby."""
-    job, interval_s = plan.jobs[row], float(plan.plans.intervals_s[row])
-    sending_s = transfer_s(float(plan.columns.payload_bytes[row]), float(plan.plans.rates_bytes_per_s[row]))
-    loss_s = interval_s / 2.0 + sending_s  # at a reclaim, on average
     assert job.host is not None
     assert job.standby is not None
     first_s = _first_s(cluster, job, interval_s)
@@ -237,22 +236,8 @@ def _tell_interval(cluster: Cluster, plan: CheckpointPlan, row: int) -> None:
     job.interval_s = interval_s
     flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
     rate = flow.rate_bytes_per_s
-    cluster.tell(
-        job.host,
-        Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s),
-    )
-    cluster.record(
-        facts.CheckpointPlanned(
-            job.name,
-            job.attempt,
-            job.standby,
-            rate,
-            interval_s,
-            loss_s if loss_s < inf else None,
-            bool(plan.plans.infeasible[row]),
-            3600.0 * float(plan.columns.hazard_per_s[row]),
-        )
-    )
+    cluster.tell(job.host, Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s))
+    cluster.record(facts.CheckpointPlanned(job.name, job.attempt, job.standby, rate, interval_s))
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:

@@ -62,8 +62,10 @@ def join(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
     """Accept the agent: it may run jobs from here on, and is sent what it is to expect."""
     now_s, protocol = cluster.now_s, cluster.protocol
     host.connected, host.fence_at_s = True, inf
+    cluster.apart.discard(host.name)
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
-    cluster.lend(host, hello.lent, None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s)
+    host.lent = hello.lent
+    host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
     cluster.plan_stale = cluster.rates_stale = True
 
     cluster.lease(host, now_s + protocol.lease_s)

@@ -22,14 +22,14 @@ from controller.core.model.entities import (
     Timeout,
 )
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
-from controller.core.model.host_index import HostIndex, LeaseTimers
-from controller.core.model.open_flows import OpenFlows
+from controller.core.model.open_flows import LeaseTimers, OpenFlows
 from controller.core.network.capacity import LinkCapacity
 from controller.core.network.links import Network
 from controller.core.network.routing import Ends, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.hazard import HOURS
 from controller.core.placement.owner_history import OwnerHistory
+from controller.core.placement.tree_rates import Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats
@@ -77,7 +77,12 @@ class Cluster:
     opened: int = 0  # flows so far
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
-    index: HostIndex = field(init=False, repr=False)  # hosts as sets and columns
+    places: Places = field(
+        init=False, repr=False
+    )  # volunteers by number, and where they are in the tree of routes
+    volunteers: list[HostState] = field(init=False, repr=False)  # in the order of their numbers
+    ownerless: list[HostState] = field(init=False, repr=False)  # the others, by name
+    apart: set[str] = field(init=False)  # hosts that are not connected
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent
     paths: PathCache = field(init=False, repr=False)  # routes as numbers of links
     installation: RouteInstallation = field(init=False, repr=False)  # of pinned routes in the network
@@ -88,11 +93,19 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.network = self.capacity.network
-        self.index = HostIndex(self.campus, self.hosts, self.network, self.routes)
+        by_name = [host for _, host in sorted(self.hosts.items())]
+        self.volunteers = [host for host in by_name if host.is_volunteer]
+        self.ownerless = [host for host in by_name if not host.is_volunteer]
+        self.apart = {host.name for host in by_name if not host.connected}
+        self._find_places()
         self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
         self.paths = PathCache(self.network, self.routes, self.protocol.paths)
         self.installation = RouteInstallation(dirty=self.routes.has_choice)
         self.flows = OpenFlows(self.jobs, self.network, self.paths, self.installation)
+
+    def _find_places(self) -> None:
+        names = [host.name for host in self.volunteers]
+        self.places = Places(self.campus, names, self.network, self.routes)
 
     # ------------------------------------------------------------ effects
 
@@ -122,13 +135,7 @@ class Cluster:
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """Take the job's GPUs on that host back, and offer them when the event has been decided."""
         host.jobs.pop(job.name, None)
-        self.index.note(host)
         self.freed += [host.name] * job.spec.gpus
-
-    def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
-        """Note that its owner lends it, or not, and has given notice for that time, or none."""
-        host.lent, host.reclaim_at_s = lent, reclaim_at_s
-        self.index.note(host)
 
     # ------------------------------------------------------------ links
 
@@ -181,7 +188,7 @@ class Cluster:
             self._unpin(ends)
         self.paths.forget_all()
         self.flows.rerouted()
-        self.index.rerouted()
+        self._find_places()
         return True
 
     # ------------------------------------------------------------ routes beside the tree's
@@ -297,7 +304,7 @@ class Cluster:
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
             return np.empty(0)
         levels, profile = self.hazards.levels(self.now_s)
-        there = np.array(list(map(self.index.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
+        there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
         short = self.too_short(payloads, self.uplinks(self.capacity.spendable_column)[there])
         hour = int(self.time_of_day_s() / self.protocol.day_s * HOURS) % HOURS
@@ -306,7 +313,7 @@ class Cluster:
 
     def uplinks(self, rates_bytes_per_s: Floats) -> Floats:
         """Return the rate of each volunteer's own uplink, out of those of all links; infinite on a campus that is one host."""
-        uplinks: Floats = np.append(rates_bytes_per_s, np.inf)[self.index.places.uplink]
+        uplinks: Floats = np.append(rates_bytes_per_s, np.inf)[self.places.uplink]
         return uplinks
 
     def too_short(self, payload_bytes: Floats | float, rates_bytes_per_s: Floats) -> Floats:

@@ -146,9 +146,6 @@ class CheckpointPlanned(Fact, frozen=True):
     standby: str
     rate_bytes_per_s: float
     interval_s: float
-    expected_loss_s: float | None  # None: infinite, since the standby gets no rate
-    loss_budget_infeasible: bool
-    hazard_per_h: float
 
 
 class ReplicaHeld(Fact, frozen=True):

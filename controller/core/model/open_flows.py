@@ -1,11 +1,13 @@
-"""Open flows by key, and what is derived from them: paths, streams of checkpoints, counts of each link."""
+"""Open flows, what is derived from them, and the ends of leases and fences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
-from controller.core.model.entities import CheckpointFlow, JobState
+from controller.core.model.entities import CheckpointFlow, HostState, JobState
 from controller.core.network.links import Network, Paths
 from controller.core.network.routing import PathCache, RouteInstallation
 from topologies.spec import TrafficClass
@@ -76,3 +78,41 @@ class OpenFlows(dict[str, CheckpointFlow]):
         """Return the streams of checkpoints: from where their jobs run, so no copy on its way to a vault."""
         presync, jobs = TrafficClass.PRESYNC, self._jobs
         return [f for f in self.values() if f.traffic_class is presync and jobs[f.job].host == f.source]
+
+
+class LeaseTimers:
+    """The time at which the lease of each connected host, or its fence, ends. A lease counts as over after a margin."""
+
+    def __init__(self, hosts: Mapping[str, HostState], margin_s: float) -> None:
+        self._hosts, self._margin_s = list(hosts.values()), margin_s
+        self._number = {host.name: number for number, host in enumerate(self._hosts)}
+        # time and number of the host: a heap, in which only those entries count that still hold
+        self._ends: list[tuple[float, int]] = []
+
+    def watch(self, host: HostState) -> None:
+        """Follow a change of the host's lease or fence."""
+        at_s = self._ends_s(host)
+        if at_s < inf:
+            heappush(self._ends, (at_s, self._number[host.name]))
+
+    def next_s(self) -> float:
+        """Return the end of the first lease of a connected host, or of the first fence; inf: none ends."""
+        ends = self._ends
+        while ends and ends[0][0] != self._ends_s(self._hosts[ends[0][1]]):
+            heappop(ends)
+        return ends[0][0] if ends else inf
+
+    def ended(self, now_s: float) -> list[tuple[HostState, float]]:
+        """Hosts whose lease or fence has ended by now, in order, and the time of that."""
+        found: dict[int, float] = {}
+        while (since_s := self.next_s()) <= now_s:
+            found[heappop(self._ends)[1]] = since_s
+        hosts = [(self._hosts[number], found[number]) for number in sorted(found)]
+        for host, _ in hosts:
+            self.watch(host)
+        return hosts
+
+    def _ends_s(self, host: HostState) -> float:
+        """Return the time at which the host's silence has a consequence; inf: it has none."""
+        lapses_s = host.lease_until_s + self._margin_s if host.connected else inf
+        return min(lapses_s, host.fence_at_s)

@@ -193,9 +193,7 @@ class Replanner:
 
     def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
-        stores = [
-            host.name for host in self._cluster.index.ownerless if host.usable and self._cluster.policy.vault
-        ]
+        stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
         store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
         return Choices(campus, self._plan.future, self._transfer_times, now_s, self._until_s, store)
 

@@ -48,7 +48,7 @@ class Invariants:
         for job in known.jobs.values():
             _check_job(world, known, job, queued)
         _check_hosts(world, known)
-        _check_columns(world, known)
+        _check_derived(world, known)
         _check_offers(world, known)
         if known.routes.has_choice or world.env.routes.has_choice:
             _check_routes(world, known)
@@ -87,16 +87,11 @@ def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
                 raise broken(world, host.name, rule)
 
 
-def _check_columns(world: VirtualWorld, known: Cluster) -> None:
-    """Check that what is kept in columns, so that no decision looks at every host, is what the hosts are."""
-    for host, usable, taken in zip(
-        known.index.volunteers,
-        known.index.usable_column.tolist(),
-        known.index.taken_column.tolist(),
-        strict=True,
-    ):
-        if (usable, taken) != (host.usable, host.taken_gpus):
-            raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
+def _check_derived(world: VirtualWorld, known: Cluster) -> None:
+    """Check that what is derived from hosts and flows is what they are."""
+    apart = {host.name for host in known.hosts.values() if not host.connected}
+    if known.apart != apart:
+        raise broken(world, "hosts", f"apart are {sorted(known.apart)}, not connected are {sorted(apart)}")
     rows = [flow.key for flow in known.flows.rows().flows]
     if rows != sorted(known.flows):
         raise broken(world, "flows", f"rows of {rows}, open are {sorted(known.flows)}")
