@@ -20,6 +20,7 @@ from testbed.emulation.capabilities import Capability, Need, doctor_table, probe
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, machine
 from tests.live_campus import needs_root
+from tests.stock_kernel import __main__ as launcher
 
 NOBODY = 65534
 
@@ -106,3 +107,15 @@ def test_a_machine_that_lacks_something_is_found_before_an_older_run_is_deleted(
         finally:
             os.seteuid(0)
         assert (out / JOURNAL).read_text() == "older"
+
+
+# not of the kernel: programs, and the controllers of a machine that an init system set up
+NOT_THE_KERNELS = {"tcpdump", "Mininet's programs", "Open vSwitch", "CRIU"}
+
+
+@pytest.mark.kernel
+@pytest.mark.stock_kernel
+@pytest.mark.skipif("STOCK_KERNEL" not in os.environ, reason="only in the guest of `make test-stock-kernel`")
+def test_the_guests_kernel_has_all_that_the_testbed_can_use() -> None:
+    assert [c.name for c in probe() if not c.present and c.name not in NOT_THE_KERNELS] == []
+    assert sys.executable.startswith(str(launcher.REPOSITORY))

@@ -1,20 +1,32 @@
-"""The owner's command: the short way reads what the whole command line reads, and imports little."""
+"""Owners: their command, their datagrams, and what they do in a live run."""
 
 from __future__ import annotations
 
+import logging
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
 
 from bpf import switch
 from bpf.layout import KillSwitchStruct, Mode
 from experiments.cli import owner
 from experiments.cli.main import app
+from experiments.inputs.scenario import OwnerEvent
 from experiments.runtime.exit_status import ExitStatus
+from experiments.worlds.live import owners
+from experiments.worlds.live.owners import OwnersAtWork
+from experiments.worlds.live.world import LiveWorld
+from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.agent.io.owner_socket import OWNER, listen_to_owner
+from testbed.messages import LookAtSwitch
 
 ROOT = Path(__file__).parents[1]
 
@@ -193,3 +205,64 @@ def test_command_that_begins_without_site_packages_is_the_same(
     done = subprocess.run([sys.executable, "-S", script, *words], capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert says in done.stdout + done.stderr
+
+
+class Switch(KernelMaps):
+    """One that nobody has moved; counts how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look_at_switch(self, *, grace: bool = False) -> None:
+        self.looks += 1
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("word", [OWNER.encode(LookAtSwitch()), b"nonsense"])
+async def test_owner_who_never_reads_keeps_no_other_waiting(
+    tmp_path: Path, word: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind his tenth unread answer the agent waited for him, and heard nobody."""
+    switch, path = Switch(), tmp_path / "owner"
+    with caplog.at_level(logging.INFO), trio.fail_after(20.0):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(listen_to_owner, path, None, switch, lambda event: None)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
+                deaf.bind(str(tmp_path / "deaf"))
+                deaf.setblocking(False)
+                for _ in range(100):
+                    try:
+                        deaf.sendto(word, str(path))
+                    except BlockingIOError:
+                        await trio.sleep(0.001)
+                with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner:
+                    await owner.bind(str(tmp_path / "reads"))
+                    await owner.sendto(OWNER.encode(LookAtSwitch()), str(path))
+                    assert await owner.recv(16) == b"done"
+            nursery.cancel_scope.cancel()
+    assert len(caplog.records) <= 2
+
+
+@pytest.mark.trio
+async def test_a_host_that_is_reclaimed_while_it_is_lent_again_ends_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two threads the one that lends may come to the switch last: the host stood open though its owner had it."""
+    switch: list[str] = []
+
+    def lend(*_: Any) -> None:
+        time.sleep(0.2)
+        switch.append("open")
+
+    def reclaim(*_: Any, **__: Any) -> SimpleNamespace:
+        switch.append("closed")
+        return SimpleNamespace(set_s=1e-5, set_at_s=0.0)
+
+    hand = SimpleNamespace(lend=lend, reclaim=reclaim, look=lambda _: SimpleNamespace(first_drop_ns=0))
+    monkeypatch.setattr(owners, "owner", hand)
+    world = SimpleNamespace(switch_pin=Path, owner_socket=Path, started_s=0.0, prober=None, prober_host=None)
+    at_work = OwnersAtWork(cast(LiveWorld, world))
+    events = (OwnerEvent(0.0, "h1"), OwnerEvent(0.1, "h1", "return"), OwnerEvent(0.15, "h1"))
+    await at_work.play(events, trio.current_time())
+    assert switch == ["closed", "open", "closed"]
+    assert at_work.away == {"h1": events[2]}
