@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from controller.numerics.arrays import Floats
-from experiments.claims.both import queue, queue_runs
+from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import CANNOT, FILE, Point, Value, Values, ValuesError, read, write
@@ -259,7 +259,7 @@ def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, l
 
 
 def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:
-    found = queue_runs.play(queue_runs.LoadedRun("fixed", 2.0, 1, 1.0, 8.0))
+    found = queue.play(queue.LoadedRun("fixed", 2.0, 1, 1.0, 8.0))
     assert found["rented"] > 0.0 and found["cost"] > 1.0 and found["delay_h"] > 0.0
     assert found["reclaims"] + found["admitted"] > 0
     assert found["lost_jobs"] == 0 and found["broken"] == []

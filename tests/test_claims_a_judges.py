@@ -54,8 +54,8 @@ def table4() -> Iterator[Value]:
     for subset, (_, down, lacking) in a_table4.PUBLISHED.items():
         yield value(a_table4.GROUP, ABLATION[subset], "degradation", lacking)
         yield value(a_table4.GROUP, ABLATION[subset], "downtime", down)
-    for with_it, without in a_table4._steps():
-        column = a_table4._added(with_it, without) == 1
+    for protocol, with_it, without in a_table4._steps():
+        column = protocol == 2
         ratio = a_table4.PUBLISHED[with_it][column] / a_table4.PUBLISHED[without][column]
         pair = f"{a_table4.name(with_it)} / {a_table4.name(without)}"
         yield value(a_table4.RATIOS, pair, "downtime" if column else "work loss", ratio, ratio)

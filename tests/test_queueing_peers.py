@@ -1,4 +1,4 @@
-"""SimPy's model of the queue decides as the kernel does, job by job; the benchmark has every row."""
+"""SimPy's model of the queue decides as the kernel does, job by job; the benchmark has every case."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from controller.core.queueing.replay import Rule, replay
 from experiments.benchmarks import queue
 from experiments.benchmarks.frame import Run
-from experiments.benchmarks.queue import Sizes
 from experiments.theory.laws import Exponential, Gamma
 from experiments.worlds.queue.cases import AGE_RULE, SPOTS
 from experiments.worlds.queue.estimate import Fates
@@ -46,7 +45,7 @@ def differences(simulate: Callable[[Model, Piece], Fates], model: Model, jobs: i
 
 @pytest.mark.parametrize("name", [*AT_ONCE, *STANDING])
 def test_simpy_decides_the_same_job_by_job(name: str) -> None:
-    simpy_peer = pytest.importorskip("experiments.benchmarks.simpy_peer", reason="simpy is not installed")
+    simpy_peer = pytest.importorskip("tests.simpy_peer", reason="simpy is not installed")
     assert differences(simpy_peer.simulate, (AT_ONCE | STANDING)[name]) == 0
 
 
@@ -55,13 +54,12 @@ def test_a_job_that_fares_otherwise_is_counted() -> None:
     assert differences(lambda _, history: kernel(Model(POISSON, POISSON, Rule(1.24)), history), model) > 0
 
 
-def test_the_benchmark_has_a_row_for_every_simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(queue, "QUICK", Sizes(2_000, 2_000, 500, 500, 2_000))
+def test_the_benchmark_times_each_case_and_judges_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(queue, "QUICK_JOBS", (2_000, 2_000))
     monkeypatch.setattr(queue, "ROUNDS", 1)
     result = queue.measure(Run(tmp_path, quick=True))
-    for rows in result["speed"].values():
-        assert rows.keys() >= {queue.WITH_DRAWS, queue.KERNEL, queue.PLAIN}
-        assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())
-        assert all(row.get("differing_jobs", 0) == 0 for row in rows.values())
+    assert all(row["jobs_per_cpu_s"] > 0.0 for row in result["speed"].values())
     assert len(list(queue.goals(result))) == 2
-    assert queue.PLAIN in shown(queue.tables(result))
+    assert "fig2-poisson" in shown(queue.tables(result))

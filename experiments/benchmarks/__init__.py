@@ -1,7 +1,7 @@
 """Benchmarks: figures side by side with a peer or a goal, in one run on one machine. Begin with `frame`.
 
 A benchmark is a module named as in `reclaimnet measure NAME`. `run_all` runs all of them; `attacks`,
-`syn_storm`, `one_trunk`, `rates_network`, `decisions_world`, `programs`, `nodes` and `simpy_peer` are their parts.
+`syn_storm`, `one_trunk`, `rates_network`, `decisions_world`, `programs` and `nodes` are their parts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ BENCHMARKS = {
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
     "snapshots": (120.0, "pause of a job for a snapshot: stop, copy, fork"),
     "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),
-    "bringup": (120.0, "bring-up and teardown of a campus beside stock Mininet"),
-    "queue": (120.0, "paper B's queue: jobs a second beside SimPy, distance from theory"),
+    "bringup": (
+        120.0,
+        "bring-up and teardown of a campus, on bridges and Open vSwitch, beside stock Mininet",
+    ),
+    "queue": (120.0, "paper B's queue: jobs a second, distance from theory"),
 }

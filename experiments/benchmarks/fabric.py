@@ -23,13 +23,12 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
-from experiments.benchmarks.bringup import SETTLE_S
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, in_ms, quantiles, table_of
 from experiments.benchmarks.programs import PORT, SINK, SOURCE, cpu_s, program, round_trips, said
 from testbed.emulation.campus import LiveCampus
 from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce
 from topologies.paths import Routes
-from topologies.presets import campus54, leaf_spine, three_tier
+from topologies.presets import leaf_spine, three_tier
 from topologies.spec import Campus, Fabric
 from topologies.units import GBIT_PER_S, format_rate
 
@@ -39,7 +38,7 @@ BEFORE_S, AFTER_S = 0.4, 0.8  # of a probe: before the cut, and until the gap is
 PROBED = leaf_spine(3, 2, 2)
 # trunks on the probe's way from h1 to h3, each cut at its first end
 CUTS = {"local": ("l1", "s1"), "remote": ("l2", "s1")}
-PAIR_BYTES_PER_S, FAILOVER_S, BRING_UP = 2 * GBIT_PER_S, 0.05, 1.5  # goals; the last over bridges
+PAIR_BYTES_PER_S, FAILOVER_S = 2 * GBIT_PER_S, 0.05  # goals
 UP_AND_DOWN = {"bring-up": "up_s", "teardown": "down_s"}
 THROUGHPUT = {
     "one pair": "one_pair_bytes_per_s",
@@ -94,23 +93,19 @@ def measure(run: Run) -> dict[str, Any]:
     )
     return {
         **{each.value: forwarding(dataclasses.replace(tree, fabric=each), seconds, pings) for each in Fabric},
-        "bring_up": bring_up(3 if run.quick else 9),
         "failover": failover(trials),
         "planned": planned_cuts(2 if run.quick else 100),
     }
 
 
 def goals(result: Result) -> Iterator[Goal]:
-    """Yield throughput, gaps, losses of planned cuts, and bring-up of Open vSwitch."""
+    """Yield throughput, gaps, and losses of planned cuts of Open vSwitch."""
     pair = result["openvswitch"]["one_pair_bytes_per_s"]
     yield at_least("Open vSwitch, one pair", pair, PAIR_BYTES_PER_S, format_rate)
     for name in ("local", "remote"):
         gap_s = result["failover"][name]["gap_s"]["p99"]
         yield at_most(f"gap after a {name} cut, p99", gap_s, FAILOVER_S, in_ms)
     yield at_most("packets lost by planned cuts", result["planned"]["lost"], 0, "{:.0f}".format)
-    up_s = result["bring_up"]
-    times = up_s["openvswitch"]["p50"] / up_s["bridge"]["p50"]
-    yield at_most("Open vSwitch's bring-up over bridges', 54 hosts", times, BRING_UP, "{:.2f}".format)
 
 
 def tables(result: Result) -> Iterator[Table]:
@@ -122,8 +117,6 @@ def tables(result: Result) -> Iterator[Table]:
     rows += [(f"round trip, {q}", *(in_ms(each["round_trip_s"][q]) for each in both)) for q in ("p50", "p99")]
     shares = (f"{each['switch_cpu_share']:.2f}" for each in both)
     rows.append(("processors of the switches, one pair", *shares))
-    up_s = (f"{result['bring_up'][fabric.value]['p50']:.2f} s" for fabric in Fabric)
-    rows.append(("bring-up, 54 hosts, p50", *up_s))
     yield table_of("Two fabrics", ("", *(fabric.value for fabric in Fabric)), rows)
     cuts, planned = result["failover"], result["planned"]
     timed = [
@@ -168,25 +161,6 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
         "round_trip_s": trips,
         "switch_cpu_share": switches_s / seconds,
     }
-
-
-def bring_up(trials: int) -> dict[str, Any]:
-    """Return seconds of the bring-up of 54 hosts, on bridges and on Open vSwitch in turn.
-
-    The kernel goes on taking namespaces apart when a campus is down, which would be a part of the next one's time.
-    """
-    up_s: dict[str, list[float]] = {fabric.value: [] for fabric in Fabric}
-    for _ in range(trials):
-        for fabric in Fabric:
-            net = LiveCampus(dataclasses.replace(campus54(), fabric=fabric))
-            time.sleep(SETTLE_S)
-            begin_s = time.perf_counter()
-            try:
-                net.start()
-                up_s[fabric.value].append(time.perf_counter() - begin_s)
-            finally:
-                net.stop()
-    return {fabric: quantiles(each) for fabric, each in up_s.items()}
 
 
 def failover(trials: int) -> dict[str, Any]:

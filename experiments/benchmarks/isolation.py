@@ -15,10 +15,8 @@ p3 and p4 beyond their grants. A second may fall short of a bound by 5 %: window
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -293,18 +291,13 @@ def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, i
 
 
 def _between(after: Any, before: Any) -> dict[str, int]:
-    """Return a port's counts of a host: in the class held to the migration share, otherwise, and as forged."""
-    own, link = after.own, after.link
-    return {
-        "migration_bytes": own.bytes - before.own.bytes,
-        "research_bytes": (link.bytes - before.link.bytes) - (own.bytes - before.own.bytes),
-        "refused_packets": link.dropped_packets - before.link.dropped_packets,
-        "forged_packets": after.forged.dropped_packets - before.forged.dropped_packets,
-        "refused_bytes": sum(
-            getattr(after, kind).dropped_bytes - getattr(before, kind).dropped_bytes
-            for kind in ("link", "forged")
-        ),
-    }
+    """Return a port's bytes of a host: in the class held to the migration share, otherwise, and dropped."""
+    own, link = after.own.bytes - before.own.bytes, after.link.bytes - before.link.bytes
+    dropped = (
+        getattr(after, kind).dropped_bytes - getattr(before, kind).dropped_bytes
+        for kind in ("link", "forged")
+    )
+    return {"migration_bytes": own, "research_bytes": link - own, "refused_bytes": sum(dropped)}
 
 
 # ---------------------------------------------------------------- judging
@@ -356,7 +349,7 @@ def bounded(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) 
 
 
 def tables(result: Result) -> Iterator[Table | str]:
-    """Yield rows and systems down, rates in Mbit/s on the wire; then reasons of trials without verdicts, and drops of ports."""
+    """Yield rows and systems down, rates in Mbit/s on the wire; then reasons of trials without verdicts, and of broken bounds."""
     reserve, trunk = (result[f"{name}_bytes_per_s"] / MBIT_PER_S for name in ("reserve", "trunk"))
     rows: list[tuple[str, ...]] = []
     last = ""
@@ -385,22 +378,10 @@ def tables(result: Result) -> Iterator[Table | str]:
         "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: traffic "
         "of the others to x, in the migration classes + else (a trunk without classes: all is else)",
     )
-    trials, reasons = len(result["rows"]), Counter[str]()
     for row in result["rows"]:
-        reasons.update(
-            re.sub(r"[0-9.]+%?, allowed.*|only.*", "", each).strip(" :") for each in row["samples"]["reasons"]
-        )
-    for reason, count in reasons.most_common():
-        yield f"{count} of {trials} trials are not judged: {reason}"
-    for row in result["rows"]:
-        ports = row["samples"]["ports"].values()
-        forged, refused = (
-            sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
-        )
-        where = f"{row['words']}, {row['system']}"
+        where, samples = f"{row['words']}, {row['system']}", row["samples"]
+        if not samples["valid"]:
+            yield f"{where}: not judged: {'; '.join(samples['reasons'])}"
         if NOT_KEPT in (row["reserve"], row["theorem"]):
-            seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
-            worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
-            yield f"{where}: in the worst second {row['samples']['causes'][worst]}"
-        if forged or refused:
-            yield f"{where}: ports dropped {forged} forged packets and {refused} over a limit"
+            seconds = [sum(taken) for taken in zip(*samples["research_bytes"].values(), strict=True)]
+            yield f"{where}: in the worst second {samples['causes'][seconds.index(min(seconds))]}"

@@ -7,8 +7,8 @@ machine. All delays and changes happen on one standing campus, which is itself a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from mininet.log import setLogLevel
 from rich.table import Table
@@ -31,6 +31,7 @@ from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness
 from topologies.presets import three_tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate
 
+T = TypeVar("T")
 FAST = 10 * GBIT_PER_S
 SLOW = 200 * MBIT_PER_S
 DELAY_S = 0.005
@@ -54,44 +55,46 @@ def measure(run: Run) -> dict[str, Any]:
     setLogLevel("error")
     pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if run.quick else (PINGS, FLOW_S)
     with LiveCampus(three_tier(2, 1, access_bytes_per_s=FAST)) as net:
-        result: dict[str, Any] = {
-            "plain": {
-                "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
-                "bytes_per_s": _throughput(net, flow_s),
-            },
-            "cut_s": seconds_of(lambda: net.set_link("h1", "a1", delay=0)),
-        }
-        result["through_the_line"] = {
-            "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
-            "bytes_per_s": _throughput(net, flow_s),
-        }
+
+        def trips() -> dict[str, float]:
+            return round_trips(net, "h1", "h2", pings, PING_INTERVAL_S)
+
+        def rate(declared_bytes_per_s: float = 0.0) -> float:
+            """Return payload bytes/s of a greedy flow from h1 to h2, or its part of a declared rate."""
+            (found,) = probe_link_rates(net, [("h1", "h2")], duration_s=flow_s, warm_up_s=1.0)
+            return found.measured_bytes_per_s / (declared_bytes_per_s * PAYLOAD_SHARE or 1.0)
+
+        def watched(what: Callable[[], T]) -> tuple[T, list[LineStatistics]]:
+            """Return what it returns, and what the line counted meanwhile."""
+            before = net.kernel.line.statistics()
+            found = what()
+            after = net.kernel.line.statistics()
+            return found, [after[name].since(before[name]) for name in after]
+
+        result: dict[str, Any] = {"plain": {"rtt_s": trips(), "bytes_per_s": rate()}}
+        result["cut_s"] = seconds_of(lambda: net.set_link("h1", "a1", delay=0))
+        result["through_the_line"] = {"rtt_s": trips(), "bytes_per_s": rate()}
         net.set_link("h1", "a1", delay=DELAY_S)
-        before = _line(net)
-        result["delayed"] = {
-            "rtt_s": round_trips(net, "h1", "h2", pings, PING_INTERVAL_S),
-            "idle": _lateness(_line(net), before),
-        }
-        before = _line(net)
-        result["delayed"] |= {
-            "bytes_per_s": _throughput(net, flow_s),
-            "flooded": _lateness(_line(net), before),
-        }
+        rtt_s, idle = watched(trips)
+        flooded, flood = watched(rate)
         net.set_link("h1", "a1", rate=GBIT_PER_S)
-        before = _line(net)
-        gigabit = _throughput(net, flow_s) / (GBIT_PER_S * PAYLOAD_SHARE)
-        result["delayed"] |= {"gigabit_over_declared": gigabit, "busy": _lateness(_line(net), before)}
+        gigabit, busy = watched(lambda: rate(GBIT_PER_S))
+        result["delayed"] = {
+            "rtt_s": rtt_s,
+            "bytes_per_s": flooded,
+            "gigabit_over_declared": gigabit,
+            "idle": _lateness(idle),
+            "flooded": _lateness(flood),
+            "busy": _lateness(busy),
+        }
         net.set_link("h1", "a1", rate=SLOW)
-        over_declared = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        slow = rate(SLOW)
         net.set_link("h1", "a1", delay=0)
-        without_delay = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        result["delayed_and_slow"] = {"over_declared": slow, "without_delay": rate(SLOW)}
         net.set_link("h1", "a1", delay=DELAY_S)
-        result["delayed_and_slow"] = {"over_declared": over_declared, "without_delay": without_delay}
         net.set_link("h1", "a1", rate=FAST, loss=LOSS)
-        before = _line(net)
-        lossy = _throughput(net, flow_s)
-        lost = sum(now.lost - then.lost for now, then in zip(_line(net), before, strict=True))
-        carried = sum(now.bytes - then.bytes for now, then in zip(_line(net), before, strict=True))
-        result["lossy"] = {"bytes_per_s": lossy, "lost_segments": lost, "carried_bytes": carried}
+        lossy, line = watched(rate)
+        result["lossy"] = {"bytes_per_s": lossy, "lost_segments": sum(each.lost for each in line)}
         rates = [SLOW, FAST] * (CHANGES // 2)
         spent = [seconds_of(lambda rate=rate: net.set_link("h1", "a1", rate=rate)) for rate in rates]  # type: ignore[misc]
         result["change_s"] = quantiles(spent)
@@ -148,22 +151,10 @@ def tables(result: Result) -> Iterator[Table]:
     yield table_of("Two hosts on one switch", ("", "measured"), rows)
 
 
-def _throughput(net: LiveCampus, seconds: float) -> float:
-    """Return payload bytes/s of a greedy flow from h1 to h2."""
-    (rate,) = probe_link_rates(net, [("h1", "h2")], duration_s=seconds, warm_up_s=1.0)
-    return rate.measured_bytes_per_s
-
-
-def _line(net: LiveCampus) -> list[LineStatistics]:
-    return list(net.kernel.line.statistics().values())
-
-
-def _lateness(now: list[LineStatistics], before: list[LineStatistics]) -> dict[str, float]:
-    both = [one.since(other) for one, other in zip(now, before, strict=True)]
-    counts = [sum(each) for each in zip(*(one.lateness for one in both), strict=True)]
+def _lateness(line: list[LineStatistics]) -> dict[str, float]:
+    counts = [sum(each) for each in zip(*(one.lateness for one in line), strict=True)]
     return {
-        "frames": sum(one.frames for one in both),
-        "wrong": max(one.wrong / one.seen for one in both if one.seen),
+        "wrong": max(one.wrong / one.seen for one in line if one.seen),
         "p50_s": lateness_quantile_s(counts, 0.50),
         "p99_s": lateness_quantile_s(counts, 0.99),
     }

@@ -9,17 +9,14 @@ second; a step without a snapshot before each gives the time of rewriting by its
             between two steps, a thread writes the copy
     fork    a child writes the state as it was; the parent goes on, and each page that it changes first is copied by the kernel
 
-Of each are given the *pause*, without any step; the time *lost* in all, which is the pause and the slowdown of steps until the
-file was written (page faults, the other core's memory traffic, the interpreter); the time from the order until the file is
-*written*, without the store's sync, which is the same for all; and the most *memory* held beside the state. A fork's memory is
-the pages copied by the parent's faults until the child ended. More jobs than one on a machine are not measured.
+Of each are given the *pause*, without any step, and the time *lost* in all: the pause and the slowdown of steps until the file
+was written (page faults, the other core's memory traffic, the interpreter). More jobs than one on a machine are not measured.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import statistics
 import sys
@@ -27,14 +24,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from rich.table import Table
 
-from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_fresh_process, in_ms, table_of
-from experiments.results.accounting import quantile
+from experiments.benchmarks.frame import (
+    Goal,
+    Result,
+    Run,
+    at_most,
+    in_fresh_process,
+    in_ms,
+    quantiles,
+    seconds_of,
+    table_of,
+)
 from testbed.errors import SetupError
 from testbed.workloads.base import write_parts
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy
@@ -87,36 +92,13 @@ def tables(result: Result) -> Iterator[Table]:
     for row in result["rows"]:
         if row["way"] == WAYS[0]:
             rows.append(())
-        times = (f"{1e3 * row[key]:.1f} ms" for key in ("pause_p50_s", "pause_p99_s", "lost_s", "written_s"))
-        memory = f"{row['extra_bytes'] / 1e6:.0f} MB"
-        rows.append((f"{row['size_mb']} MB", f"{row['dirty_share']:.0%}", row["way"], *times, memory))
-    heads = ("state", "rewritten a step", "way", "pause p50", "pause p99", "lost a snapshot", "until written")
-    title = f"steps of {STEP_S:g} s; load {result['load']:.1f}"
-    yield table_of(title, (*heads, "memory beside"), rows)
+        times = (in_ms(row[key]) for key in ("pause_p50_s", "pause_p99_s", "lost_s"))
+        rows.append((f"{row['size_mb']} MB", f"{row['dirty_share']:.0%}", row["way"], *times))
+    heads = ("state", "rewritten a step", "way", "pause p50", "pause p99", "lost a snapshot")
+    yield table_of(f"steps of {STEP_S:g} s; load {result['load']:.1f}", heads, rows)
 
 
 # ---------------------------------------------------------------- in a process of its own
-
-
-@dataclass
-class SnapshotSamples:
-    """Values of one way, one a snapshot."""
-
-    pause_s: list[float] = field(default_factory=list)
-    lost_s: list[float] = field(default_factory=list)
-    written_s: list[float] = field(default_factory=list)
-    extra_bytes: list[int] = field(default_factory=list)
-
-    def figures(self) -> dict[str, float]:
-        """Return quantiles of the pause, medians of the rest, the most memory."""
-        return {
-            "snapshots": len(self.pause_s),
-            "pause_p50_s": quantile(self.pause_s, 0.5) or 0.0,
-            "pause_p99_s": quantile(self.pause_s, 0.99) or 0.0,
-            "lost_s": statistics.median(self.lost_s),
-            "written_s": statistics.median(self.written_s),
-            "extra_bytes": max(self.extra_bytes),
-        }
 
 
 class Job:
@@ -154,46 +136,31 @@ class Job:
             beyond_s += self.step() - alone_s
         return beyond_s
 
-    def stop(self, seen: SnapshotSamples) -> None:
-        """Stand still for the write."""
-        began_s = time.perf_counter()
-        write_parts(self.path, [self.state])
-        took_s = time.perf_counter() - began_s
-        self.note(seen, took_s, took_s, took_s, 0)
+    def stop(self) -> tuple[float, float]:
+        """Stand still for the write; return the pause, and what was lost in all."""
+        took_s = seconds_of(lambda: write_parts(self.path, [self.state]))
+        return took_s, took_s
 
-    def copy(self, seen: SnapshotSamples) -> None:
-        """Copy as an agent's job does."""
-        told: list[tuple[SnapshotTaken | SnapshotFailed, float]] = []
+    def copy(self) -> tuple[float, float]:
+        """Copy as an agent's job does; return as `stop`."""
+        answers: list[SnapshotTaken | SnapshotFailed] = []
         began_s = time.perf_counter()
         order = Snapshot(0, str(self.path), stop=False)
         state = PartsCopy(lambda: [self.state], len(self.state))
-        snapshot = CopiedSnapshot(
-            order, state, lambda: None, lambda answer: told.append((answer, time.perf_counter()))
-        )
+        snapshot = CopiedSnapshot(order, state, lambda: None, answers.append)
         snapshot.stood_s = time.perf_counter() - began_s
         lost_s = self.until(lambda: snapshot.ready)
         if not snapshot.copy(0):
             raise SetupError(f"no copy: {snapshot.obstacle}")
-        lost_s += snapshot.stood_s + self.until(lambda: bool(told))
+        lost_s += snapshot.stood_s + self.until(lambda: bool(answers))
         snapshot.join()
-        [(taken, ended_s)] = told
+        [taken] = answers
         if isinstance(taken, SnapshotFailed):
             raise SetupError(f"no snapshot: {taken.reason}")
-        self.note(seen, taken.pause_s, lost_s, ended_s - began_s, state.size_bytes)
+        return taken.pause_s, lost_s
 
-    def note(
-        self, seen: SnapshotSamples, pause_s: float, lost_s: float, written_s: float, extra_bytes: int
-    ) -> None:
-        """Note the cost of a snapshot, and remove its file."""
-        self.path.unlink()
-        seen.pause_s.append(pause_s)
-        seen.lost_s.append(lost_s)
-        seen.written_s.append(written_s)
-        seen.extra_bytes.append(extra_bytes)
-
-    def fork(self, seen: SnapshotSamples) -> None:
-        """Write from a forked child."""
-        ended: list[float] = []
+    def fork(self) -> tuple[float, float]:
+        """Write from a forked child; return as `stop`."""
         began_s = time.perf_counter()
         if (child := os.fork()) == 0:
             try:
@@ -201,34 +168,35 @@ class Job:
             finally:
                 os._exit(0)
         pause_s = time.perf_counter() - began_s
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-        def wait() -> None:
-            os.waitpid(child, 0)
-            ended.append(time.perf_counter() - began_s)
-
-        waiter = threading.Thread(target=wait)
+        waiter = threading.Thread(target=os.waitpid, args=(child, 0))
         waiter.start()
-        lost_s = pause_s + self.until(lambda: bool(ended))
+        lost_s = pause_s + self.until(lambda: not waiter.is_alive())
         waiter.join()
-        copied = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-        self.note(seen, pause_s, lost_s, ended[0], copied * os.sysconf("SC_PAGE_SIZE"))
+        return pause_s, lost_s
 
 
 def main(size_bytes: int, dirty_share: float, count: int, folder: str) -> None:
     """Take `count` snapshots of each way; print their figures as JSON."""
     job = Job(size_bytes, dirty_share, Path(folder) / "snapshot")
-    seen = {way: SnapshotSamples() for way in WAYS}
-    ways: dict[str, Callable[[SnapshotSamples], None]] = {
-        "stop": job.stop,
-        "copy": job.copy,
-        "fork": job.fork,
-    }
+    ways = {"stop": job.stop, "copy": job.copy, "fork": job.fork}
+    seen: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for round_number in range(count + 1):
         for way, take in ways.items():
             job.rest()
-            take(seen[way] if round_number else SnapshotSamples())  # the first round touches files and memory
-    print(json.dumps({way: figures.figures() for way, figures in seen.items()}))
+            costs = take()
+            job.path.unlink()
+            if round_number:  # the first round touches files and memory
+                seen[way].append(costs)
+    figures = {}
+    for way, costs_s in seen.items():
+        pauses_s, lost_s = zip(*costs_s, strict=True)
+        of = quantiles(pauses_s)
+        figures[way] = {
+            "pause_p50_s": of["p50"],
+            "pause_p99_s": of["p99"],
+            "lost_s": statistics.median(lost_s),
+        }
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -45,17 +45,6 @@ PAPERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeadlineGroup:
-    """Rows of a claim's headline numbers, a row a system."""
-
-    name: str
-    # what theory and the paper say of each quantity, where each says one thing
-    told: list[str]
-    # (system, for each quantity its value and whether the paper's number stands in `told`)
-    systems: list[tuple[str, list[tuple[Value | None, bool]]]]
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimCard:
     """A claim that was run, as the page shows it."""
 
@@ -96,30 +85,17 @@ class ClaimCard:
             yield f"{quantity}, {units.pop()}" if len(units) == 1 else quantity
 
     @property
-    def headline(self) -> Iterator[HeadlineGroup]:
-        """Systems that have more than half of the headline's numbers, group by group."""
+    def headline(self) -> Iterator[tuple[str, list[tuple[str, list[Value | None]]]]]:
+        """(group, its systems with the headline's numbers) of each group; systems that have more than half of these."""
         wanted = self.claim.headline
         for group in self.values.groups():
             rows = {(row.system, row.quantity): row for row in self.values.rows if row.group == group}
-            systems = dict.fromkeys(
-                s for s, _ in rows if 2 * sum((s, q) in rows for q in wanted) > len(wanted)
-            )
-            if not systems:
-                continue
-            told, alone = [], []
-            for quantity in wanted:
-                shown = [rows[system, quantity] for system in systems if (system, quantity) in rows]
-                exact = {row.exact for row in shown if row.exact is not None}
-                published = {row.published for row in shown if row.published is not None}
-                words = [f"theory {number:.4g}" for number in exact] if len(exact) == 1 else []
-                words += [f"paper {number:.4g}" for number in published] if len(published) == 1 else []
-                told.append(", ".join(words))
-                alone.append(len(published) <= 1)
-            cells = [
-                (s, [(rows.get((s, q)), is_told) for q, is_told in zip(wanted, alone, strict=True)])
-                for s in systems
+            found = {system: [rows.get((system, quantity)) for quantity in wanted] for system, _ in rows}
+            shown = [
+                (system, cells) for system, cells in found.items() if 2 * cells.count(None) < len(wanted)
             ]
-            yield HeadlineGroup(group, told, cells)
+            if shown:
+                yield group, shown
 
 
 _IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND, ClaimKind.PRICE)

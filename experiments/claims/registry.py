@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.claims.both import queue
+from experiments.claims import both_papers
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.values import Values
@@ -35,7 +35,7 @@ _PARTS: dict[str, _Parts] = {  # run, panels, checks
         name: (partial(learning.run, cases), learning.panels(cases), partial(learning_checks.checks, cases))
         for name, cases in learning.FIGURES.items()
     },
-    "AB-queue": (queue.run, queue.PANELS, queue.checks),
+    "AB-queue": (both_papers.run, both_papers.PANELS, both_papers.checks),
     "traces": (traces.run, traces.PANELS, traces.checks),
 }
 CLAIMS: dict[str, Claim] = {

@@ -42,13 +42,6 @@ def paired_row(
     return row(group, system, quantity, unit, found.difference, p_value=found.p_value, **more)
 
 
-def exact_row(
-    group: str, system: str, quantity: str, unit: str, measured: float, note: str = "", **more: Any
-) -> Value:
-    """Return a number without chance in it."""
-    return Value(group, system, quantity, unit, measured, note=note, **more)
-
-
 def curve(
     group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
 ) -> Iterator[Point]:

@@ -95,11 +95,6 @@ class Values:
         """Return the groups in the order of the rows, each once."""
         return list(dict.fromkeys(row.group for row in self.rows))
 
-    def curve(self, group: str, system: str, quantity: str) -> list[Point]:
-        """Return the curve's points in order of x; empty if there are none."""
-        found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
-        return sorted(found, key=lambda point: point.x)
-
 
 def write(values: Values, directory: Path) -> None:
     """Write `values.json`; make the directory if it is missing."""

@@ -28,7 +28,6 @@ from experiments.results.statistics import ConfidenceInterval, Statistic, paired
 from experiments.runtime.tasks import Result
 
 EMERGENCY = "emergency"
-DEAR_S = 3600.0  # lost by one interruption: what only a job that begins again loses
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,44 +87,15 @@ def _successes(run: Result) -> Floats:
     return np.array([100.0 * sum(lost == 0.0 for lost in announced), float(len(announced))])
 
 
-WORK_LOSS = Metric(
-    "work loss",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(sum(lost_s(run)), run),
-    ratio_of_sums,
-    "sum over all interruptions",
-)
-PER_EVENT = Metric(
-    "loss per event",
-    "min",
-    lambda run: np.array([sum(lost_s(run)) / 60.0, len(lost_s(run))]),
-    ratio_of_sums,
-    "work loss over interruptions",
-)
-DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a notice interrupted")
-DOWNTIME_P99 = Metric("downtime, p99", "s", _downtimes, quantile(0.99), "of what a notice interrupted")
-SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
-UTILISATION = Metric(
-    "utilisation",
-    "%",
-    lambda run: np.array([100.0, 1.0]) * np.sum(run["days"], axis=0)[[1, 0]],
-    ratio_of_sums,
-    "useful share of the time from first start to end",
-)
-DEAR = Metric(
-    "lost over 1 h",
-    "%",
-    lambda run: np.array([100.0 * sum(each > DEAR_S for each in lost_s(run)), len(lost_s(run))]),
-    ratio_of_sums,
-    "of interruptions: no copy of any checkpoint was within reach",
-)
-ORDINARY = Metric(
-    "work loss of the others",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(sum(each for each in lost_s(run) if each <= DEAR_S), run),
-    ratio_of_sums,
-    "at most an hour each",
-)
+def _hours(quantity: str, seconds: Callable[[Result], float], note: str) -> Metric:
+    """Return a metric of GPU time, brought to 61 days."""
+    unit = "GPU-h in 61 days"
+    return Metric(quantity, unit, lambda run: _per_61_days(seconds(run), run), ratio_of_sums, note)
+
+
+def _share(quantity: str, unit: str, parts: Callable[[Result], tuple[float, float]], note: str) -> Metric:
+    """Return a metric of a part over its whole."""
+    return Metric(quantity, unit, lambda run: np.array(parts(run)), ratio_of_sums, note)
 
 
 def _paid_s(run: Result) -> float:
@@ -133,103 +103,70 @@ def _paid_s(run: Result) -> float:
     return float(run["expected_emergencies_s"] + run["lost_time"][LostPart.PAUSES])
 
 
+def _useful_days(run: Result) -> tuple[float, float]:
+    begun_h, useful_h, _ = np.sum(run["days"], axis=0).tolist()
+    return 100.0 * useful_h, begun_h
+
+
+WORK_LOSS = _hours("work loss", lambda run: sum(lost_s(run)), "sum over all interruptions")
+PER_EVENT = _share(
+    "loss per event",
+    "min",
+    lambda run: (sum(lost_s(run)) / 60.0, len(lost_s(run))),
+    "work loss over interruptions",
+)
+DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a notice interrupted")
+SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
+UTILISATION = _share("utilisation", "%", _useful_days, "useful share of the time from first start to end")
 # of runs that have an expectation and no replicas
-PAID = Metric(
-    "emergencies, expected, and pauses",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(_paid_s(run), run),
-    ratio_of_sums,
-    "what checkpoints lessen, and what they cost",
-)
-MIN_ONLINE, MIN_WITHIN = (
-    Metric(
-        quantity,
-        "GPU-h in 61 days",
-        lambda run, place=place: _per_61_days(run["online_s"][place], run),  # type: ignore[misc]
-        ratio_of_sums,
-        f"bound: of {which} that do not know the future, with the jobs where this system had them",
-    )
-    for place, (quantity, which) in enumerate(
-        (
-            ("the least of these on line", "all choices of checkpoints"),
-            ("the least of these within loss budgets", "all choices with intervals of at most 2 L_max"),
-        )
-    )
-)
 OVER_ONLINE, OVER_WITHIN = (
-    Metric(
-        quantity,
+    _share(
+        f"over the least {where}",
         "ratio",
-        lambda run, place=place: np.array([_paid_s(run), run["online_s"][place]]),  # type: ignore[misc]
-        ratio_of_sums,
-        "emergencies, expected, and pauses over that bound",
+        lambda run, place=place: (_paid_s(run), run["online_s"][place]),  # type: ignore[misc]
+        "emergencies, expected, and pauses over the bound of schedules that do not know the future, with the jobs where "
+        "this system had them",
     )
-    for place, quantity in enumerate(("over the least on line", "over the least within loss budgets"))
+    for place, where in enumerate(("on line", "within loss budgets"))
 )
-ONLINE = (PAID, MIN_ONLINE, OVER_ONLINE, MIN_WITHIN, OVER_WITHIN)
-LOST_TIME = Metric(
+ONLINE = (
+    _hours("emergencies, expected, and pauses", _paid_s, "what checkpoints lessen, and what they cost"),
+    OVER_ONLINE,
+    OVER_WITHIN,
+)
+LOST_TIME = _hours(
     "lost GPU time",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(sum(run["lost_time"].values()), run),
-    ratio_of_sums,
+    lambda run: sum(run["lost_time"].values()),
     "work loss, pauses, restarts, downtime and redundancy: all that jobs had or waited for and did not use",
 )
-EXPECTED = Metric(
+EXPECTED = _hours(
     "work loss to emergencies, expected",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(run["expected_emergencies_s"], run),
-    ratio_of_sums,
+    lambda run: run["expected_emergencies_s"],
     "in the mean over their moments, jobs and copies being where they were",
 )
 LOST_PARTS = tuple(
-    Metric(
-        part.replace("_", " "),
-        "GPU-h in 61 days",
-        lambda run, part=part: _per_61_days(run["lost_time"][part], run),  # type: ignore[misc]
-        ratio_of_sums,
-        "part of the lost GPU time",
-    )
+    _hours(part.replace("_", " "), lambda run, part=part: run["lost_time"][part], "part of the lost GPU time")  # type: ignore[misc]
     for part in LostPart
 )
 RESEARCH = tuple(
-    Metric(
-        quantity,
-        "%",
-        lambda run, figure=figure: np.array([100.0 * run["research"][figure], 1.0]),  # type: ignore[misc]
-        ratio_of_sums,
-        note,
-    )
+    _share(quantity, "%", lambda run, figure=figure: (100.0 * run["research"][figure], 1.0), note)  # type: ignore[misc]
     for quantity, figure, note in (
         ("research lost", "lost", "of all that it asks for"),
         ("research lost in its worst hour", "worst", "of what a flow asks for in an hour"),
     )
 )
-OVER_BUDGET = Metric(
+OVER_BUDGET = _share(
     "intervals above 2 L_max",
     "% of time",
-    lambda run: np.array([100.0 * run["over_budget"][0], run["over_budget"][1]]),
-    ratio_of_sums,
+    lambda run: (100.0 * run["over_budget"][0], run["over_budget"][1]),
     "of the time that jobs run with checkpoints; L_max is the loss budget, and the checkpoint on its way comes on top",
 )
-USEFUL = Metric(
+USEFUL = _hours(
     "useful GPU time",
-    "GPU-h in 61 days",
-    lambda run: np.array([FULL_DAYS * sum(day[1] for day in run["days"]), float(len(run["days"]))]),
-    ratio_of_sums,
+    lambda run: 3600.0 * sum(day[1] for day in run["days"]),
     "of attempts that ended: a row that loses more may have done less",
 )
-METRICS = (
-    WORK_LOSS,
-    LOST_TIME,
-    USEFUL,
-    PER_EVENT,
-    DEAR,
-    ORDINARY,
-    DOWNTIME,
-    DOWNTIME_P99,
-    SUCCESS,
-    UTILISATION,
-)
+METRICS = (WORK_LOSS, LOST_TIME, USEFUL, PER_EVENT, DOWNTIME, SUCCESS, UTILISATION)
 
 
 def metric_rows(

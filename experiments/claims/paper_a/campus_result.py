@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from experiments.inputs.traces import Trace
 from experiments.results.history import OVER, Attempt, attempts, notices
 from experiments.results.loss_budgets import hours_over_budget
@@ -89,43 +91,36 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     left out.
     """
     end_s = run.context.ended_at_s or 0.0
-    count = max(1, math.ceil(end_s / DAY_S - 1e-3))
-    days = [[0.0, 0.0, 0.0] for _ in range(count)]
+    borders_s = DAY_S * np.arange(max(1, math.ceil(end_s / DAY_S - 1e-3)) + 1)
+    borders_s[-1] = math.inf
+    days = np.zeros((len(borders_s) - 1, 3))
+
+    def spread(column: int, from_s: float, until_s: float, gpus: float) -> None:
+        """Count so many GPUs from one time to another."""
+        within_s = np.minimum(until_s, borders_s[1:]) - np.maximum(from_s, borders_s[:-1])
+        days[:, column] += gpus * np.maximum(0.0, within_s) / SECONDS_AN_HOUR
+
     again_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(run.facts)}
     step_s = {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals}
     of_job: dict[str, list[Attempt]] = {}
     for attempt in attempts(run.facts):
         of_job.setdefault(attempt.job, []).append(attempt)
-        if attempt.ended_s is not None:
+        if attempt.ended_s is not None and attempt.ended_s > attempt.dispatched_s:
             executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
             useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
-            _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
+            share = useful_s / (attempt.ended_s - attempt.dispatched_s)
+            spread(1, attempt.dispatched_s, attempt.ended_s, share)
     # a job is in progress until it ends; one that is on a host at the end, until it came there
     for tries in of_job.values():
         last = tries[-1]
         is_over = last.how in OVER
         until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
-        _spread(days, tries[0].dispatched_s, until_s, until_s - tries[0].dispatched_s, column=0)
+        spread(0, tries[0].dispatched_s, until_s, 1.0)
     gpus = {host.name: host.gpus for host in run.context.campus.hosts}
     for host, from_s, until_s in lent_spells(trace, gpus, end_s):
-        for day, part_s in _by_day(from_s, until_s, count):
-            days[day][2] += gpus[host] * part_s / SECONDS_AN_HOUR
-    return days
-
-
-def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:
-    """Spread so many seconds evenly over the days of a span."""
-    share = seconds / (until_s - from_s) if until_s > from_s else 0.0
-    for day, part_s in _by_day(from_s, until_s, len(days)):
-        days[day][column] += share * part_s / SECONDS_AN_HOUR
-
-
-def _by_day(from_s: float, until_s: float, count: int) -> Iterator[tuple[int, float]]:
-    day = min(int(from_s // DAY_S), count - 1)
-    while from_s < until_s:
-        midnight_s = (day + 1) * DAY_S if day < count - 1 else math.inf
-        yield day, min(until_s, midnight_s) - from_s
-        from_s, day = midnight_s, day + 1
+        spread(2, from_s, until_s, gpus[host])
+    found: list[list[float]] = days.tolist()
+    return found
 
 
 def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tuple[str, float, float]]:

@@ -11,7 +11,7 @@ from experiments.benchmarks.killswitch import IPTABLES, MAP, NFT, CannotMeasureE
 from experiments.benchmarks.syn_storm import Trial
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel
-from experiments.claims.framework.rows import exact_row, mean_row
+from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import CANNOT, Point, Value, Values
 from experiments.claims.framework.verdicts import below, near
 
@@ -47,7 +47,9 @@ def run(config: Config) -> Values:
         ]
         rows += _rows(tool, times_s) if times_s else []
     passed = float(sum(trial.let_in_after_return for batch in stores for trial in batch))
-    rows.append(exact_row("passed", SWITCH, "packets after the store", "packets", passed, "of a storm a use"))
+    rows.append(
+        Value("passed", SWITCH, "packets after the store", "packets", passed, note="of a storm a use")
+    )
     settings = {
         "runs": f"{count} batches of {ROUNDS} uses, each in a network namespace of its own",
         "world": "the kernel of this machine: the ingress program on a cable of its own, a storm of SYNs around each store",

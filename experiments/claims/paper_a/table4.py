@@ -52,10 +52,9 @@ def run(config: Config) -> Values:
     rows += degradations(
         GROUP, {ABLATION[subset]: printed[2] for subset, printed in PUBLISHED.items()}, config
     )
-    for with_it, without in _steps():
-        metric = numbers.DOWNTIME if _added(with_it, without) == 1 else numbers.WORK_LOSS
-        column = 1 if metric is numbers.DOWNTIME else 0
-        published_ratio = PUBLISHED[with_it][column] / PUBLISHED[without][column]
+    for protocol, with_it, without in _steps():
+        metric = numbers.DOWNTIME if protocol == 2 else numbers.WORK_LOSS
+        published_ratio = PUBLISHED[with_it][protocol - 1] / PUBLISHED[without][protocol - 1]
         pair = (name(with_it), name(without))
         rows += numbers.ratio_row(RATIOS, metric, pair, runs[with_it], runs[without], published_ratio)
     rows += _part_of_p1(runs)
@@ -77,30 +76,22 @@ def _part_of_p1(runs: Mapping[Subset, Sequence[Result]]) -> Iterator[Value]:
         yield row(PARTS, "P1", "work loss", "%", found, "of what all three take off", published=PART_OF_P1)
 
 
-def _steps() -> Iterator[tuple[Subset, Subset]]:
-    """Yield (with one protocol, without it), in every combination of the others; P3 is judged by traffic, not by a ratio."""
-    for added in (0, 1):
-        for others in product((False, True), repeat=2):
-            with_it, without = list(others), list(others)
-            with_it.insert(added, True)
-            without.insert(added, False)
-            yield (with_it[0], with_it[1], with_it[2]), (without[0], without[1], without[2])
-
-
-def _added(with_it: Subset, without: Subset) -> int:
-    """Index of the protocol."""
-    return next(place for place in range(3) if with_it[place] != without[place])
+def _steps() -> Iterator[tuple[int, Subset, Subset]]:
+    """Yield (protocol, with it, without it) in every combination of the others; P3 is judged by traffic, not by a ratio."""
+    for one, other in product((False, True), repeat=2):
+        yield 1, (True, one, other), (False, one, other)
+        yield 2, (one, True, other), (one, False, other)
 
 
 def checks(values: Values) -> Iterator[Check]:
     """Yield the checks of the paper's statements, from the values alone."""
     text = f"P1 alone takes off {PART_OF_P1:g} % of the work loss that all three do"
     yield near(ClaimKind.VALUE, text, values.get(PARTS, "P1", "work loss"), PART_OF_P1, 0.1)
-    for with_it, without in _steps():
-        is_p2 = _added(with_it, without) == 1
+    for protocol, with_it, without in _steps():
+        is_p2 = protocol == 2
         quantity, what = ("downtime", "shortens downtime") if is_p2 else ("work loss", "reduces work loss")
         ratio = values.get(RATIOS, f"{name(with_it)} / {name(without)}", quantity)
-        text = f"P{_added(with_it, without) + 1} {what}, added to {name(without)}"
+        text = f"P{protocol} {what}, added to {name(without)}"
         printed = PUBLISHED[with_it][is_p2] / PUBLISHED[without][is_p2]
         yield below(ClaimKind.ORDERING, text, ratio, 1.0)
         yield near(ClaimKind.VALUE, f"{text}: by the printed factor", ratio, printed, 0.1)

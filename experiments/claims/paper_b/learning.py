@@ -84,16 +84,22 @@ FIGURES = {
     "B4": (LearningCase("Poisson jobs and spots", "fig4", published_cost=8.875),),
     "B5": (LearningCase("Poisson jobs and spots", "fig5", published_cost=5.8, published_r=3.0),),
 }
-MEANING = {
-    "delay": "mean over the second half of the jobs",
-    "cost": "mean over the second half of the jobs",
-    "r": "mean over the second half of the jobs",
-    "r away": "mean of |r - r*| over the second half of the jobs",
-    "early delay": f"mean over the first {EARLY_JOBS} jobs",
-    "early cost": f"mean over the first {EARLY_JOBS} jobs",
-    "running delay": "mean over all jobs of the run",
-    "running cost": "mean over all jobs of the run",
-    "settled": f"jobs after which the running delay stays within {SETTLED:.0%} of delta; the longest run if it does not",
+_SECOND_HALF = "mean over the second half of the jobs"
+_EARLY, _ALL = f"mean over the first {EARLY_JOBS} jobs", "mean over all jobs of the run"
+# quantity -> (unit, meaning)
+QUANTITIES = {
+    "delay": ("h", _SECOND_HALF),
+    "cost": ("", _SECOND_HALF),
+    "r": ("jobs", _SECOND_HALF),
+    "r away": ("jobs", "mean of |r - r*| over the second half of the jobs"),
+    "early delay": ("h", _EARLY),
+    "early cost": ("", _EARLY),
+    "running delay": ("h", _ALL),
+    "running cost": ("", _ALL),
+    "settled": (
+        "jobs",
+        f"jobs after which the running delay stays within {SETTLED:.0%} of delta; the longest run if it does not",
+    ),
 }
 
 
@@ -171,33 +177,28 @@ def run(cases: Sequence[LearningCase], config: Config) -> Values:
 def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[Value]:
     """Yield a row a quantity, beside theory and paper. The r of `age` means something else: it holds at some ages only."""
     exact = case.exact
-    is_level = labels()[name][0] != AGE
-    told: dict[str, tuple[str, float | None, float | None]] = {
-        "delay": ("h", exact.delta_h, None),
-        "cost": ("", exact.cost_star, case.published_cost),
-        "r": ("jobs", exact.r_star if is_level else None, case.published_r if is_level else None),
-        "r away": ("jobs", 0.0 if is_level else None, None),
-        "early delay": ("h", None, None),
-        "early cost": ("", None, None),
-        "running delay": ("h", exact.delta_h, None),
-        "running cost": ("", exact.cost_star, case.published_cost),
-        "settled": ("jobs", None, None),
-    }
-    for quantity, (unit, theory, published) in told.items():
-        samples, note = [run[quantity] for run in runs], MEANING[quantity]
-        yield mean_row(case.group, name, quantity, unit, samples, note, exact=theory, published=published)
+    theory = {"delay": exact.delta_h, "cost": exact.cost_star}
+    theory |= {f"running {quantity}": number for quantity, number in theory.items()}
+    published = {"cost": case.published_cost, "running cost": case.published_cost}
+    if labels()[name][0] != AGE:
+        theory |= {"r": exact.r_star, "r away": 0.0}
+        published["r"] = case.published_r
+    for quantity, (unit, note) in QUANTITIES.items():
+        beside = {"exact": theory.get(quantity), "published": published.get(quantity)}
+        yield mean_row(case.group, name, quantity, unit, [run[quantity] for run in runs], note, **beside)
 
 
 def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
     """Compare on the seeds that both have: the starts of Algorithm 1, and the learners with r* fixed and Algorithm 1."""
-    pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost", "")]
+    pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost")]
     for system in (REPLAY, AGE):
         for start in SYSTEMS[system].starts:
             name = label(system, start)
-            pairs += [(name, FIXED, "cost", ""), (name, label(ALGORITHM1, start), "settled", "jobs")]
-    for first, second, quantity, unit in pairs:
+            pairs += [(name, FIXED, "cost"), (name, label(ALGORITHM1, start), "settled")]
+    for first, second, quantity in pairs:
+        unit, note = QUANTITIES[quantity]
         samples = zip(
             *((one[quantity], two[quantity]) for one, two in zip(mine[first], mine[second], strict=False)),
             strict=True,
         )
-        yield paired_row(case.group, f"{first} - {second}", quantity, unit, *samples, note=MEANING[quantity])
+        yield paired_row(case.group, f"{first} - {second}", quantity, unit, *samples, note=note)

@@ -18,7 +18,7 @@ Two constraints are measured in the runs that are compared, for every row:
 A row breaks a constraint when it is beyond it by more than one percentage point (`TOLERANCE`): a few seeds do not
 measure such a share more exactly. A row that breaks one may lose less for it, so it is not ranked. The additional loss
 of `reclaimnet` over such rows is the *price* of the constraints, in checks of their own. So every row is in one of the
-two checks of each case, and `told` also gives the ranking among all rows.
+two checks of each case.
 
 The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write. The same row at the price
 of `reclaimnet` (one-interval) is ranked beside it. All other rows of the project's table that Table III does not have
@@ -38,7 +38,7 @@ from controller.core.policies.table import POLICIES, SYSTEMS
 from controller.user_policies import source_of
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
 from experiments.claims.framework.panels import label
-from experiments.claims.framework.rows import exact_row, mean_row, paired_row
+from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.table3 import OURS
 from experiments.inputs.scenario.owners import HOUR_S
@@ -117,10 +117,15 @@ def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Itera
     """Yield each system's worst share taken from research, and the time with intervals above loss budgets (see `breach`)."""
     for system, runs in of_case.items():
         worst = 100.0 * max(run["research"]["worst"] for run in runs)
-        yield exact_row(case, system, WORST, "%", worst, "of what a flow asks for, in any run")
+        yield Value(case, system, WORST, "%", worst, note="of what a flow asks for, in any run")
         over, planned = (sum(run["over_budget"][place] for run in runs) for place in range(2))
-        yield exact_row(
-            case, system, OVER, "% of time", 100.0 * over / max(planned, over, 1e-9), "of jobs', in all runs"
+        yield Value(
+            case,
+            system,
+            OVER,
+            "% of time",
+            100.0 * over / max(planned, over, 1e-9),
+            note="of jobs', in all runs",
         )
 
 
@@ -145,18 +150,15 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
         "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
         f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ReclaimNet, either to within "
         f"{TOLERANCE:g} %; broken by " + (_told_breaches(values, cases) or "no row"),
-        "were rows rivals that break them": "; ".join(
-            f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in judged
-        ),
         "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
         or "none, in any run",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
     }
 
 
-def _counted(values: Values, cases: Sequence[str], quantity: str, *, all_rows: bool = False) -> str:
+def _counted(values: Values, cases: Sequence[str], quantity: str) -> str:
     """Return the number of cases in which `reclaimnet` is first, not distinguishable from first, and behind."""
-    outcomes = Counter(standing(values, case, quantity, all_rows=all_rows).outcome for case in cases)
+    outcomes = Counter(standing(values, case, quantity).outcome for case in cases)
     first, level, behind = (
         outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
     )
@@ -232,17 +234,16 @@ def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
     yield Check(ClaimKind.PRICE, text, outcome, told)
 
 
-def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False) -> Check:
+def standing(values: Values, case: str, quantity: str) -> Check:
     """Return the ranking of `reclaimnet` in a case as a check: first holds, behind another fails, otherwise undecided.
 
-    It is ranked among the rows that keep the constraints (`all_rows`: among all). Where `reclaimnet` breaks one, it is
-    not first.
+    It is ranked among the rows that keep the constraints. Where `reclaimnet` breaks one, it is not first.
     """
     text = f"{case}: ReclaimNet is first in {quantity}"
     if broken := breach(values, case, OURS):
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"ReclaimNet {broken}")
     pairs = _pairs(values, case, quantity)
-    apart = {other: row for other, row in pairs.items() if all_rows or not breach(values, case, other)}
+    apart = {other: row for other, row in pairs.items() if not breach(values, case, other)}
     if not apart:
         words = "no other row keeps the constraints: there is nothing to be first among"
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
