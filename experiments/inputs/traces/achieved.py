@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
 
+import numpy as np
+
+from controller.numerics.arrays import Floats
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces.background import epoch_hazards
 from experiments.inputs.traces.trace import BackgroundTraffic, Trace
 from topologies.paths import Routes
 from topologies.spec import DirectedLink, Tier
@@ -55,7 +57,7 @@ def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
     payload = jobs.payload
     largest = payload.maximum / GB if payload.maximum < math.inf else None
     hazards = window_hazards(scenario)
-    ratio = max(hazards) / min(hazards) if min(hazards) > 0.0 else None
+    ratio = float(hazards.max() / hazards.min()) if hazards.min() > 0.0 else None
 
     # hazard -> (seconds, exposure) of the run
     parts: dict[float, tuple[float, float]] = {}
@@ -103,16 +105,16 @@ def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
         law_local, law_core = law.local_bytes_per_s / MBIT_PER_S, law.core_bytes_per_s / MBIT_PER_S
         law_both, spread = (law_local + law_core) / 2.0, _percent(law.spread)
     local, core = windows_left(scenario, trace.background)
-    effective = [(a + b) / 2.0 for a, b in zip(local, core, strict=True)]
-    inverse = [1.0 / each if each > 0.0 else math.inf for each in effective]
-    mean = statistics.fmean(core)
-    below, above = _percent(1.0 - min(core) / mean), _percent(max(core) / mean - 1.0)
+    effective = (local + core) / 2.0
+    inverse = np.divide(1.0, effective, out=np.full(len(effective), np.inf), where=effective > 0.0)
+    mean = float(core.mean())
+    below, above = _percent(1.0 - core.min() / mean), _percent(core.max() / mean - 1.0)
     gap = _percent(predicted_gap(hazards, inverse))
     return [
         *found,
-        Statistic("F3", "B_local, mean", "Mbit/s", 820.0, law_local, statistics.fmean(local)),
+        Statistic("F3", "B_local, mean", "Mbit/s", 820.0, law_local, float(local.mean())),
         Statistic("F3", "B_core, mean", "Mbit/s", 240.0, law_core, mean),
-        Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, law_both, statistics.fmean(effective)),
+        Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, law_both, float(effective.mean())),
         Statistic("F3", "least of B_core, below its mean", "%", 60.0, spread, below),
         Statistic("F3", "most of B_core, above its mean", "%", 60.0, spread, above),
         Statistic("F4", "correlation of hazard and B_eff", "", -0.43, None, correlation(hazards, effective)),
@@ -125,57 +127,39 @@ def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
 # ---------------------------------------------------------------- series
 
 
-def window_hazards(scenario: Scenario) -> list[float]:
+def _windows(scenario: Scenario) -> tuple[int, float]:
+    """Return how many windows there are, and their width in seconds."""
+    count = max(1, int(scenario.duration_s / WINDOW_S))
+    return count, scenario.duration_s / count
+
+
+def window_hazards(scenario: Scenario) -> Floats:
     """Return the mean hazard of a reclaim in each window of ten minutes, per second."""
-    count = max(1, int(scenario.duration_s / WINDOW_S))
-    width_s = scenario.duration_s / count
-    totals = [0.0] * count
-    for start_s, end_s, rate in scenario.owners.segments(0.0):
-        if start_s >= scenario.duration_s:
-            break
-        for window in range(int(start_s / width_s), min(count - 1, int(end_s / width_s)) + 1):
-            overlap_s = min(end_s, (window + 1) * width_s) - max(start_s, window * width_s)
-            totals[window] += max(0.0, overlap_s) * rate
-    return [total / width_s for total in totals]
+    count, width_s = _windows(scenario)
+    return np.array(epoch_hazards(scenario, width_s, count))
 
 
-def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
-    """Return (B_local, B_core) in each window of ten minutes, Mbit/s on the wire."""
-    local, core = epochs_left(scenario, traffic)
-    count = max(1, int(scenario.duration_s / WINDOW_S))
-    width_s = scenario.duration_s / count
-    at = [min(len(local) - 1, int((n + 0.5) * width_s / traffic.epoch_s)) for n in range(count)]
-    return [local[epoch] for epoch in at], [core[epoch] for epoch in at]
-
-
-def epochs_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
-    """Return (mean of what is left of access links, of links to the core) in each epoch, Mbit/s on the wire."""
+def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[Floats, Floats]:
+    """Return (B_local, B_core) in each window: means of access links, of links to the core, Mbit/s."""
     campus, routes = scenario.campus, Routes(scenario.campus)
-    crossing: defaultdict[DirectedLink, list[int]] = defaultdict(list)
-    for number, (source, target) in enumerate(traffic.flows):
-        for link in routes.shortest_links(source, target):
-            crossing[link].append(number)
     cores = {switch.name for switch in campus.switches if switch.tier is Tier.CORE}
     volunteers = {host.name for host in scenario.volunteers}
-    capacity = campus.capacity_bytes_per_s
-    access = [link for link in capacity if {link.source, link.target} & volunteers]
     inhabited = {host.building for host in scenario.volunteers}
     switches = {switch.name for switch in campus.switches if switch.building in inhabited}
-    to_core = [
-        link
-        for link in capacity
-        if {link.source, link.target} & cores and {link.source, link.target} & switches
-    ]
-    found = []
-    for links in (access, to_core or access):
-        total = sum(capacity[link] for link in links)
-        weight = [0] * len(traffic.flows)
-        for link in links:
-            for number in crossing.get(link, ()):
-                weight[number] += 1
-        taken = [sum(map(mul, weight, row)) for row in traffic.rates_bytes_per_s]
-        found.append([(total - each) / len(links) / MBIT_PER_S for each in taken])
-    return found[0], found[1]
+    ends = {link: {link.source, link.target} for link in campus.capacity_bytes_per_s}
+    access = {link for link in ends if ends[link] & volunteers}
+    to_core = {link for link in ends if ends[link] & cores and ends[link] & switches}
+    ways = [set(routes.shortest_links(*each)) for each in traffic.flows]
+    count, width_s = _windows(scenario)
+    epochs = ((np.arange(count) + 0.5) * width_s / traffic.epoch_s).astype(int)
+    rates = np.array(traffic.rates_bytes_per_s)[np.minimum(epochs, len(traffic.rates_bytes_per_s) - 1)]
+
+    def left(links: set[DirectedLink]) -> Floats:
+        total = sum(campus.capacity_bytes_per_s[link] for link in links)
+        found: Floats = (total - rates @ [len(way & links) for way in ways]) / len(links) / MBIT_PER_S
+        return found
+
+    return left(access), left(to_core or access)
 
 
 # ---------------------------------------------------------------- of events
@@ -197,25 +181,25 @@ def lent_share(scenario: Scenario, trace: Trace) -> float:
     return lent_s / (hosts * end_s)
 
 
-def variation(values: Sequence[float]) -> float | None:
+def variation(values: Floats) -> float | None:
     """Return the coefficient of variation; None without a finite mean above 0."""
-    mean = statistics.fmean(values)
-    return statistics.pstdev(values) / mean if mean > 0.0 and math.isfinite(mean) else None
+    mean = float(values.mean())
+    return float(values.std()) / mean if mean > 0.0 and math.isfinite(mean) else None
 
 
-def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+def correlation(first: Floats, second: Floats) -> float | None:
     """Return Pearson's correlation; None if either is constant."""
-    if len(first) < 2 or min(first) == max(first) or min(second) == max(second) or math.inf in second:
+    if not (np.ptp(first) > 0.0 and np.ptp(second) > 0.0 and np.isfinite(second).all()):
         return None
-    return statistics.correlation(first, second)
+    return float(np.corrcoef(first, second)[0, 1])
 
 
-def predicted_gap(hazards: Sequence[float], inverse: Sequence[float]) -> float | None:
+def predicted_gap(hazards: Floats, inverse: Floats) -> float | None:
     """Return the gap of Theorem 2 of paper A: sqrt(E[lambda] E[1/B]) / E[sqrt(lambda / B)] - 1."""
-    mixed = statistics.fmean(math.sqrt(h * i) for h, i in zip(hazards, inverse, strict=True))
+    mixed = float(np.sqrt(hazards * inverse).mean())
     if not (mixed > 0.0 and math.isfinite(mixed)):
         return None
-    return math.sqrt(statistics.fmean(hazards) * statistics.fmean(inverse)) / mixed - 1.0
+    return math.sqrt(float(hazards.mean()) * float(inverse.mean())) / mixed - 1.0
 
 
 def _percent(share: float | None) -> float | None:

@@ -8,7 +8,6 @@ the job runs, beside what stands already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -27,7 +26,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, JobState, Phase
-from experiments.inputs.scenario import ResearchFlow
+from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.worlds.oracle.adapters import Columns
 from experiments.worlds.oracle.choices import Choices
@@ -41,19 +40,11 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
+WINDOW_S = 86_400.0
+OVERLAP_S = 3600.0  # of the next window that is planned for, too: longer than any checkpoint before the end of a stay takes
 NO_TIMER_S = 1e9  # the longest that a message can say
 SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
-
-
-@dataclass(frozen=True, slots=True)
-class Horizon:
-    """Windows of `window_s`, each planned with `overlap_s` of the next, within `time_limit_s` of real time (all but the last as
-    played)."""
-
-    window_s: float
-    overlap_s: float
-    time_limit_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +57,15 @@ class WindowEnd:
 
 
 class Replanner:
-    """The oracle of one run. `watch` is called after each event of the world."""
+    """The oracle of one run of a scenario and a trace (in real units), by windows that are solved within `time_limit_s`.
 
-    def __init__(self, trace: Trace, research: Sequence[ResearchFlow], horizon: Horizon) -> None:
-        self._trace, self._research, self._horizon = trace, research, horizon
+    `watch` is called after each event of the world.
+    """
+
+    def __init__(self, scenario: Scenario, trace: Trace, time_limit_s: float) -> None:
+        self._trace, self._research = scenario.scale.apply(trace), scenario.played().research
+        self._window_s, self._overlap_s = (each * scenario.scale.time for each in (WINDOW_S, OVERLAP_S))
+        self._time_limit_s = time_limit_s
         self._read = 0  # facts
         self._arrived_s: dict[str, float] = {}  # when the latest checkpoint of a flow was complete
         self._until_s = 0.0  # up to when ends of stays are planned for
@@ -151,10 +147,10 @@ class Replanner:
     # ------------------------------------------------------------ planning
 
     def _begin_window(self) -> None:
-        now_s, window_s = self._world.now_s, self._horizon.window_s
-        self._until_s = now_s + window_s + self._horizon.overlap_s
-        self._plan_all(now_s + window_s, amends=False)
-        self._world.at(now_s + window_s, self._begin_window)
+        end_s = self._world.now_s + self._window_s
+        self._until_s = end_s + self._overlap_s
+        self._plan_all(end_s, amends=False)
+        self._world.at(end_s, self._begin_window)
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
         """Plan everything anew but for what has begun."""
@@ -168,7 +164,7 @@ class Replanner:
         ]
         reserved = self._reserved()
         self._plan.ways, self._plan.on_way = {}, set()
-        answer = solve(self._choices().problem(runners, reserved, begun), self._horizon.time_limit_s)
+        answer = solve(self._choices().problem(runners, reserved, begun), self._time_limit_s)
         self.windows.append(replace(answer, until_s=until_s, amends=amends))
         self._plan.enter(runners, answer.chosen)
         for way in answer.chosen:

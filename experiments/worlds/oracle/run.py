@@ -17,13 +17,10 @@ from experiments.results.losses import work_lost
 from experiments.results.rules import not_promised
 from experiments.results.summary import Summary
 from experiments.worlds.oracle.problem import Window
-from experiments.worlds.oracle.replanner import Horizon, Replanner, WindowEnd
-from experiments.worlds.virtual import Overheads, VirtualRun, simulate
-from topologies.errors import SpecError
+from experiments.worlds.oracle.replanner import Replanner, WindowEnd
+from experiments.worlds.virtual import VirtualRun, simulate
 
-DAY_S = 86_400.0
 TIME_LIMIT_S = 60.0  # a window of paper A's campus needs a few hundredths
-OVERLAP_S = 3600.0  # longer than any checkpoint before the end of a stay takes
 CARRIER = "reclaimnet"  # the row whose other columns it plays with
 PLANNED = "planned"
 # Rows of the papers' tables that promise all that `experiments.results.rules` judges: each is a valid schedule.
@@ -57,35 +54,26 @@ def run_oracle(
     trace: Trace,
     seed: int | None = None,
     *,
-    window_s: float = DAY_S,
     time_limit_s: float = TIME_LIMIT_S,
-    overlap_s: float = OVERLAP_S,
-    costs: Overheads | None = None,
     until_over: bool = False,
     against: Sequence[str] = VALID,
 ) -> OracleRun:
     """Plan and play a scenario and a trace (both in real units) with all of the trace known.
 
-    `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. The oracle decides what the
-    paper's program names: checkpoints, their destinations and rates, and migrations. A new job begins on the host that P2
-    chooses on line. Grants are enforced by pacing, whatever the scenario says: a plan of rates is worth nothing without.
-    `costs`, `until_over`: as of `simulate`. `against`: rows, the best of which is taken where the plan breaks a promise or loses
-    more. SpecError: a duration that is none, or no such row.
+    The oracle decides what the paper's program names: checkpoints, their destinations and rates, and migrations. A new job
+    begins on the host that P2 chooses on line. Grants are enforced by pacing, whatever the scenario says: a plan of rates is
+    worth nothing without. `time_limit_s` is the solver's, a window; `until_over`: as of `simulate`. `against`: rows, the best
+    of which is taken where the plan breaks a promise or loses more. SpecError: no such row.
     """
-    for name, value in (("window", window_s), ("time limit", time_limit_s)):
-        if not 0.0 < value < float("inf"):
-            raise SpecError(name, value, "a duration above 0")
-    scale = scenario.scale
-    horizon = Horizon(window_s * scale.time, overlap_s * scale.time, time_limit_s)
-    replanner = Replanner(scale.apply(trace), scenario.played().research, horizon)
+    replanner = Replanner(scenario, trace, time_limit_s)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(
-        scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch
+        scenario, trace, seed, system=CARRIER, until_over=until_over, after_each=replanner.watch
     )
     schedules = [(PLANNED, planned)]
-    for row in against:
-        online = simulate(scenario, trace, seed, system=row, costs=costs, until_over=until_over)
-        schedules.append((row, online))
+    schedules += [
+        (row, simulate(scenario, trace, seed, system=row, until_over=until_over)) for row in against
+    ]
 
     def badness(schedule: tuple[str, VirtualRun]) -> tuple[bool, float]:
         summary = schedule[1].summary()
