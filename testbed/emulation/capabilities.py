@@ -6,7 +6,6 @@ raises OSError or NetlinkRefused; what its absence means for the user, and which
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import socket as sockets
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from bpf.btf import drop_reasons
 from bpf.errors import BpfError
 from bpf.observer import Observer, inode_of
+from bpf.ports import load_port_program
 from testbed import linux
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.LinkShape(5_000_000_000))
 SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.LinkShape(12_500_000))
 SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
-SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
-BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3
 TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 
@@ -137,8 +135,8 @@ def doctor_table(found: Sequence[Capability] | None = None) -> Table:
 def _try(p: _Probe) -> Capability:
     try:
         present, detail = True, in_thread(p.run)
-    except (OSError, TestbedError) as error:
-        present, detail = False, str(error)
+    except (OSError, BpfError, TestbedError) as error:
+        present, detail = False, str(error).partition("\n")[0]
     return Capability(p.name, present, detail, p.meaning, p.mend, p.need)
 
 
@@ -175,21 +173,6 @@ def _program(*names: str) -> Callable[[], str]:
         return ", ".join(names)
 
     return run
-
-
-def _load_program() -> int:
-    """A classifier of two instructions (r0 = 0; exit)."""
-    code = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 0, 0x95, 0, 0, 0)
-    instructions = ctypes.create_string_buffer(code, len(code))
-    licence = ctypes.create_string_buffer(b"GPL")
-    attr = struct.pack(
-        "=IIQQ96x", BPF_PROG_TYPE_SCHED_CLS, 2, ctypes.addressof(instructions), ctypes.addressof(licence)
-    )
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = int(libc.syscall(SYS_BPF, BPF_PROG_LOAD, attr, len(attr)))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), f"bpf(BPF_PROG_LOAD): {os.strerror(ctypes.get_errno())}")
-    return fd
 
 
 _KERNEL = "use a kernel that has it (a stock distribution kernel does)"
@@ -232,20 +215,20 @@ _feature(
 
 @_feature("BPF programs", Need.ENFORCEMENT, "no classes, buckets and kill-switch in the kernel", _KERNEL)
 def _bpf() -> str:
-    os.close(_load_program())
+    load_port_program(1).close()
     return "a program was loaded"
 
 
 @_feature("clsact, cls_bpf", Need.ENFORCEMENT, "programs cannot be attached", "modprobe sch_ingress cls_bpf")
 def _clsact() -> str:
-    fd = _load_program()
+    program = load_port_program(1)
     try:
         _in_scratch(
             attachment.clsact(SCRATCH.ifindex, SCRATCH.name),
-            attachment.direct_action(SCRATCH.ifindex, attachment.EGRESS, fd, "probe", SCRATCH.name),
+            attachment.direct_action(SCRATCH.ifindex, attachment.INGRESS, program.fd, "probe", SCRATCH.name),
         )
     finally:
-        os.close(fd)
+        program.close()
     return "a program was attached"
 
 
@@ -310,11 +293,8 @@ _feature(
     _KERNEL + ", 5.17 or newer, as root",
 )
 def _tracepoints() -> str:
-    try:
-        with Observer({"here": inode_of("self")}):
-            return f"{len(drop_reasons())} reasons for which a packet is dropped"
-    except BpfError as error:
-        raise Absent(str(error).partition("\n")[0]) from error
+    with Observer({"here": inode_of("self")}):
+        return f"{len(drop_reasons())} reasons for which a packet is dropped"
 
 
 _feature("tcpdump", Need.OPTIONAL, "no packets from `observe HOST`", "apt-get install tcpdump")(
@@ -329,10 +309,7 @@ _feature("tcpdump", Need.OPTIONAL, "no packets from `observe HOST`", "apt-get in
     f"apt-get install criu (4.0 or newer for new kernels), or {criu.COMMAND} = the path of one",
 )
 def _criu() -> str:
-    try:
-        found = criu.command()
-    except OSError as error:
-        raise Absent(str(error)) from error
+    found = criu.command()
     return f"{found} {criu.version(found)}"
 
 
