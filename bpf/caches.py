@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +30,28 @@ def fingerprint(paths: Iterable[Path], *words: str) -> str:
 def kept_beside(folder: Path) -> Path:
     """Return `folder`, made if need be, or a folder of the same name in the user's private cache if it cannot be written."""
     return folder if _is_writable(folder) else private_cache() / folder.parent.name / folder.name
+
+
+def made_once(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
+    """Return the file of this name in `folder`, or where that is kept; `make` writes it if there is none, to another name first.
+
+    Processes and threads do it one after another. Files whose names begin alike are of other sources, or were begun by a process
+    that was killed: they go.
+    """
+    if (folder / name).exists():
+        return folder / name
+    kept = kept_beside(folder)
+    path = kept / name
+    if not path.exists():
+        with (kept / ".lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                fresh = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+                make(fresh)
+                for earlier in set(kept.glob(f"{name.partition('.')[0]}.*")) - {fresh}:
+                    earlier.unlink(missing_ok=True)
+                fresh.replace(path)
+    return path
 
 
 @cache

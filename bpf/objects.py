@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bpf.build import build, is_stale, object_path
+from bpf.build import built
 from bpf.errors import BpfError
 from bpf.library import check, check_pointer, libbpf
 from bpf.maps import AggregateBucket, ClassCounters, FlowTable, HostMaps
@@ -109,9 +109,7 @@ def _is_bpffs() -> bool:
 
 @cache
 def _image(name: str) -> bytes:
-    if is_stale(name):
-        build()
-    return object_path(name).read_bytes()
+    return built(name).read_bytes()
 
 
 @contextmanager
@@ -126,7 +124,7 @@ def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[i
         kernel_log_size=LOG_BYTES,
     )
     opened = libbpf().bpf_object__open_mem(image, len(image), ctypes.byref(options))
-    pointer = check_pointer(opened, f"read {object_path(name)}")
+    pointer = check_pointer(opened, f"read {built(name)}")
     try:
         for map_name, count in (entries or {}).items():
             found = libbpf().bpf_object__find_map_by_name(pointer, map_name.encode())

@@ -23,7 +23,7 @@ class BtfMember(ctypes.Structure):
 def structs_of(program: str) -> dict[str, tuple[int, dict[str, tuple[int, int]]]]:
     """name -> (size, field -> (offset, size)) of every mirrored struct in an object's BTF."""
     library = libbpf()
-    btf = library.btf__parse_elf(os.fsencode(build.object_path(program)), None)
+    btf = library.btf__parse_elf(os.fsencode(build.built(program)), None)
     assert btf
     try:
         found = {}

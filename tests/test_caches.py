@@ -28,13 +28,11 @@ def clang(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs that were compiled: by a stand-in that writes the name."""
     made: list[str] = []
 
-    def compile_program(name: str, target: Path, *defines: str) -> Path:
+    def compile_program(name: str, target: Path) -> None:
         made.append(name)
         target.write_text(name)
-        return target
 
     monkeypatch.setattr(build, "compile_program", compile_program)
-    monkeypatch.setattr(build, "check_tools", lambda: None)
     return made
 
 
@@ -42,10 +40,12 @@ def test_objects_are_of_the_text_of_their_sources_not_of_its_age(sources: Path, 
     build.build()
     for path in (sources / "src").iterdir():
         os.utime(path, (2e9, 2e9))  # an installer's, or a checkout's
-    assert build.build() == []
+    build.build()
+    assert clang == list(build.PROGRAMS)
     header = next((sources / "src").glob("*.h"))
     header.write_text(header.read_text() + "\n")
-    assert len(build.build()) == len(build.PROGRAMS)
+    build.build()
+    assert clang == 2 * list(build.PROGRAMS)
     assert len(list((sources / "objects").glob("*.bpf.o"))) == len(build.PROGRAMS), "the old ones are gone"
 
 

@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn
 
 from testbed.errors import RemoteProtocolError
 from testbed.identity import signal_name
@@ -65,26 +65,10 @@ class Asked:
         self.signalled = False
 
 
-class RunningProgram(Protocol):
-    """A program that runs; `status` once it is over: its exit status, or minus the signal that ended it."""
-
-    status: int | None
-
-    def fileno(self) -> int:
-        """Readable when there is something for `poll`."""
-
-    def poll(self) -> bool:
-        """Return True if it is over: none of its processes runs any more."""
-
-    def kill(self) -> None:
-        """SIGKILL to all of it, and until it is gone."""
-
-
-P = TypeVar("P", bound=RunningProgram)
-
-
-class ProgramRunner(ABC, Generic[P]):
+class ProgramRunner(ABC):
     """An attempt of a program, from its start to its end."""
+
+    _program: Contained | SavedProgram  # that runs, or has just ended
 
     def __init__(self, link: RunnerLink, run: ProgramRun, kept: Path, step_file: Path) -> None:
         """`kept`: what a checkpoint is packed from, and unpacked to."""
@@ -104,36 +88,36 @@ class ProgramRunner(ABC, Generic[P]):
             self._from = unpack(Path(restore), self._kept, self._run.most_bytes)
         self._step_now = self._from.step
         proof = self._proof()
-        program = self._start()
+        self._start()
         self._link.send(Started(self._from.step, proof))
         while True:
-            order = self._link.receive(self._wait_s(), also=(program.fileno(),))
+            order = self._link.receive(self._wait_s(), also=(self._program.fileno(),))
             if isinstance(order, Stop):
-                self._end(program)
+                self._end()
                 return
             if isinstance(order, Snapshot):
                 self._asked = Asked(order, self._run.grace_s)
             elif order is not None:
                 raise RemoteProtocolError(f"not an order for a running job: {order!r}")
-            if program.poll():
-                if self._has_finished(program):
+            if self._program.poll():
+                if self._has_finished():
                     return
-                program = self._start()
+                self._start()
             elif self._asked is not None:
-                self._answer(program, self._asked)
+                self._answer(self._asked)
             self._tell()
 
     @abstractmethod
-    def _start(self) -> P:
-        """The program runs, from what is kept."""
+    def _start(self) -> None:
+        """Start the program from what is kept."""
 
     @abstractmethod
-    def _answer(self, program: P, asked: Asked) -> None:
-        """A checkpoint is wanted of it while it runs."""
+    def _answer(self, asked: Asked) -> None:
+        """Have a checkpoint of it while it runs."""
 
-    def _end(self, program: P) -> None:
+    def _end(self) -> None:
         """End when asked; the agent kills what is not gone in time."""
-        program.kill()
+        self._program.kill()
 
     def _environment(self, directory: Path) -> Mapping[str, str]:
         """Return the environment: the agent's, the job's own, and the attempt's variables."""
@@ -146,28 +130,28 @@ class ProgramRunner(ABC, Generic[P]):
         }
         return {**os.environ, **self._run.program.environment, **told}
 
-    def _has_finished(self, program: P) -> bool:
+    def _has_finished(self) -> bool:
         """Return True if the program has finished, False if it is to be started again. CannotRun."""
         ran_s = self._running_s()
         self._ran_s, self._started_s = self._ran_s + ran_s, None
-        asked = self._asked
-        if program.status == 0:
-            if asked is not None:
-                self._fail(asked, "it has finished")
+        status = self._program.status
+        if status == 0:
+            if self._asked is not None:
+                self._fail(self._asked, "it has finished")
             self._link.send(Finished(self._run.steps, self._proof()))
             return True
-        if program.status == -signal.SIGKILL:
+        if status == -signal.SIGKILL:
             _die("the program was killed from outside")
-        self._check_end(program, ran_s)
+        self._check_end(ran_s)
         return False
 
     def _running_s(self) -> float:
         """Return the seconds since the program was started; 0 if none runs."""
         return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
-    def _check_end(self, program: P, ran_s: float) -> None:
+    def _check_end(self, ran_s: float) -> None:
         """Check that a program that ended in another way, after so long, is to be started again. CannotRun: it is not."""
-        raise CannotRun(f"it {_how(program.status)}{_last_line()}")
+        raise CannotRun(f"it {_how(self._program.status)}{_last_line()}")
 
     def _proof(self) -> bytes:
         """The digest of its state; empty if that could be no checkpoint, which need not trouble a program that has finished."""
@@ -239,8 +223,10 @@ class ProgramRunner(ABC, Generic[P]):
         return TELL_S
 
 
-class SelfCheckpointing(ProgramRunner[Contained]):
+class SelfCheckpointing(ProgramRunner):
     """Programs with the convention: a signal, an exit code, a directory."""
+
+    _program: Contained
 
     def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
         top = Path(run.folder)
@@ -248,19 +234,19 @@ class SelfCheckpointing(ProgramRunner[Contained]):
         self._signal = run.program.signal
         super().__init__(link, run, self._work / run.program.checkpoint_directory, top / "step")
 
-    def _start(self) -> Contained:
+    def _start(self) -> None:
         given = self._run.program
         here = Path(given.working_directory) if given.working_directory else self._work
         self._started_s = time.monotonic()
-        return Contained(given.command, self._environment(self._kept), here)
+        self._program = Contained(given.command, self._environment(self._kept), here)
 
-    def _end(self, program: Contained) -> None:
-        program.send(signal.SIGTERM)
-        while not program.poll():
-            self._link.receive(LOOK_S, also=(program.fileno(),))
+    def _end(self) -> None:
+        self._program.send(signal.SIGTERM)
+        while not self._program.poll():
+            self._link.receive(LOOK_S, also=(self._program.fileno(),))
 
-    def _check_end(self, program: Contained, ran_s: float) -> None:
-        asked = self._asked
+    def _check_end(self, ran_s: float) -> None:
+        asked, program = self._asked, self._program
         if program.status == self._run.program.checkpoint_exit_code and not program.failure:
             if asked is None:
                 time.sleep(max(0.0, MIN_RUN_S - ran_s))
@@ -279,10 +265,11 @@ class SelfCheckpointing(ProgramRunner[Contained]):
                 f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(program.status)}, and not with its "
                 f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
             )
-        raise CannotRun(f"it {_how(program.status)}{_last_line()}")
+        super()._check_end(ran_s)
 
-    def _answer(self, program: Contained, asked: Asked) -> None:
+    def _answer(self, asked: Asked) -> None:
         """Ask it, once it listens; give up when its time is over."""
+        program = self._program
         if self._signal is None:
             return
         if not asked.signalled and program.catches(self._signal):
@@ -308,8 +295,10 @@ class SelfCheckpointing(ProgramRunner[Contained]):
         return max(0.0, min(LOOK_S, self._asked.until_s - time.monotonic()))
 
 
-class SavedFromOutside(ProgramRunner[SavedProgram]):
+class SavedFromOutside(ProgramRunner):
     """Programs saved by CRIU: frozen while images are written and packed with the folder."""
+
+    _program: SavedProgram
 
     def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
         try:
@@ -320,23 +309,24 @@ class SavedFromOutside(ProgramRunner[SavedProgram]):
         self._images, self._work = kept / "images", kept / "work"
         super().__init__(link, run, kept, criu.PLACE / "RECLAIMNET_STEP")
 
-    def _start(self) -> SavedProgram:
+    def _start(self) -> None:
         self._work.mkdir(exist_ok=True)
         criu.mount(self._work)
         self._started_s = time.monotonic()
         if self._images.is_dir():
-            program = SavedProgram.restore(self._criu, self._images)
+            self._program = SavedProgram.restore(self._criu, self._images)
             shutil.rmtree(self._images)
-            return program
+            return
         given = self._run.program
         here = Path(given.working_directory) if given.working_directory else criu.PLACE
         try:
-            return SavedProgram.start(given.command, self._environment(criu.PLACE), here)
+            self._program = SavedProgram.start(given.command, self._environment(criu.PLACE), here)
         except OSError as error:
             words = f"{error.filename or given.command[0]}: {error.strerror}"
             raise CannotRun(f"it cannot be executed: {words}") from error
 
-    def _answer(self, program: SavedProgram, asked: Asked) -> None:
+    def _answer(self, asked: Asked) -> None:
+        program = self._program
         try:
             program.dump(self._criu, self._images)
             if asked.order.final:
