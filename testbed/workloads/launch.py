@@ -13,8 +13,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import trio
 
@@ -22,14 +24,16 @@ from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.workloads.fork_server import ORDER_BYTES
 
 
-class Launched(Protocol):
-    """A job's process: `pid`, which is also its process group, and `pidfd`, readable once it has ended."""
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A job's process: `pid`, which is also its process group, and `pidfd`, readable once it has ended.
+
+    `reap` gives the exit status, or minus the signal that ended it; its pid is free after. Call it once `pidfd` is readable.
+    """
 
     pid: int
     pidfd: int
-
-    async def reap(self) -> int:
-        """The exit status, or minus the signal that ended it; its pid is free after. Call it once `pidfd` is readable."""
+    reap: Callable[[], Awaitable[int]]
 
 
 # descriptors of the job's socket, lease and output; OSError if no process can be had
@@ -70,7 +74,7 @@ class ForkServer:
             answer, pidfds = await self._ask({}, [sock, lease, output, *beside])
         if "error" in answer:
             raise OSError(answer["error"])
-        return _Forked(answer["pid"], pidfds[0], self._program, self._reap)
+        return Launched(answer["pid"], pidfds[0], partial(self._reap, answer["pid"], self._program))
 
     def close(self) -> None:
         """End it, and with it its jobs."""
@@ -118,21 +122,3 @@ class ForkServer:
         if not text:
             raise ConnectionResetError("the fork server has ended")
         return json.loads(text), received
-
-
-class _Forked:
-    """A child of a fork server."""
-
-    def __init__(
-        self,
-        pid: int,
-        pidfd: int,
-        program: subprocess.Popen[bytes] | None,
-        reap: Callable[[int, subprocess.Popen[bytes] | None], Awaitable[int]],
-    ) -> None:
-        self.pid, self.pidfd = pid, pidfd
-        self._program, self._reap = program, reap
-
-    async def reap(self) -> int:
-        """See `Launched`."""
-        return await self._reap(self.pid, self._program)
