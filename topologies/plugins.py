@@ -7,14 +7,14 @@ rights. Names of the project's own come first: no package can replace them.
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from traceback import walk_tb
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -143,13 +143,11 @@ def where(error: BaseException, module_name: str) -> str:
     That is the last line of the module's package, or of another file beside the module's: a library that was called with
     invalid arguments is not named. Without such a line it is the last of all.
     """
-    top, at, frame_at = module_name.partition(".")[0], list[tuple[bool, Path, int]](), error.__traceback__
-    while frame_at is not None:
-        code, name = frame_at.tb_frame.f_code, str(frame_at.tb_frame.f_globals.get("__name__"))
-        file, is_theirs = code.co_filename, name.partition(".")[0] == top
+    top, at = module_name.partition(".")[0], list[tuple[bool, Path, int]]()
+    for frame, line in walk_tb(error.__traceback__):
+        file, name = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
         if not file.startswith("<frozen") and file != __file__ and "importlib" not in file:
-            at.append((is_theirs, Path(file), frame_at.tb_lineno))
-        frame_at = frame_at.tb_next
+            at.append((name.partition(".")[0] == top, Path(file), line))
     folders = {file.parent for is_theirs, file, _ in at if is_theirs}
     theirs = [place for place in at if place[0] or place[1].parent in folders]
     return "".join(f"{file.name}, line {line}: " for _, file, line in (theirs or at)[-1:])
@@ -175,32 +173,12 @@ def _public(module: ModuleType) -> list[str]:
 
 def _beside(file: Path) -> set[Path]:
     """The file, and those that it and they import from its folder."""
-    found, todo = set[Path](), [file]
-    while todo:
-        path = todo.pop()
-        if path in found:
-            continue
-        found.add(path)
-        for name in _imported(path):
-            below = path.parent.joinpath(*name.split("."))
-            todo += [each for each in (below.with_suffix(".py"), below / "__init__.py") if each.is_file()]
-    return found
+    from modulefinder import ModuleFinder  # late: most programs never ask
 
-
-def _imported(path: Path) -> Iterator[str]:
-    """The names of modules that a file imports, wherever in it."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if module:
-                yield module
-            yield from (f"{module}.{each.name}".strip(".") for each in node.names)
+    finder = ModuleFinder([str(file.parent)])
+    finder.run_script(str(file))
+    files = (getattr(module, "__file__", None) for module in finder.modules.values())
+    return {Path(each) for each in files if each}
 
 
 @cache
