@@ -56,8 +56,9 @@ def test_what_has_no_value_is_refused() -> None:
             el.cbrt(wrong)
 
 
-# What libraries choose their code by, one by one; a machine of the test takes several at once, as real ones do.
+# The seed of hashes, and what libraries choose their code by; a machine of the test takes several at once, as real ones do.
 OLD = {
+    "PYTHONHASHSEED": "4242",
     "OPENBLAS_CORETYPE": "Prescott",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F",

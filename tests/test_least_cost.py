@@ -55,41 +55,9 @@ def cost_s(
     return total
 
 
-def one_after_another(
-    gaps_s: Sequence[float], delays_s: Sequence[float], transfer_s: float, pause_s: float
-) -> list[tuple[float, float]]:
-    """Snapshots of which the next but one begins when a checkpoint is elsewhere, at the earliest."""
-    snapshots: list[tuple[float, float]] = []
-    arrived_s, free_s, at_s = -inf, -inf, 0.0
-    for gap_s, delay_s in zip(gaps_s, delays_s, strict=True):
-        begins_s = max(at_s + gap_s, free_s)
-        ended_s = begins_s + pause_s
-        takes_s = transfer_s + delay_s
-        snapshots.append((begins_s - at_s, takes_s))
-        free_s, arrived_s, at_s = arrived_s, max(arrived_s, ended_s + takes_s), ended_s
-    return snapshots
-
-
 some_pieces = st.lists(
     st.tuples(st.floats(1.0, 4000.0), st.one_of(st.just(0.0), st.floats(1e-7, 3e-3))), min_size=1, max_size=6
 )
-
-
-@given(
-    pieces=some_pieces,
-    pause_s=st.floats(0.01, 20.0),
-    transfer_s=st.floats(0.0, 300.0),
-    snapshots=st.lists(
-        st.tuples(st.floats(0.0, 2000.0), st.one_of(st.just(0.0), st.floats(0.0, 600.0))), max_size=25
-    ),
-)
-def test_no_schedule_costs_less(
-    pieces: Pieces, pause_s: float, transfer_s: float, snapshots: list[tuple[float, float]]
-) -> None:
-    gaps, delays = ([each[n] for each in snapshots] for n in range(2))
-    schedule = one_after_another(gaps, delays, transfer_s, pause_s)
-    cost = cost_s(pieces, pause_s, schedule)
-    assert least_cost_s(pieces, pause_s, transfer_s) <= cost + 1e-9
 
 
 @given(
