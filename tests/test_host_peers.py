@@ -33,34 +33,8 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.bounds import LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_ENDED, MAX_STORED
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
-from topologies.files import loads
+from topologies.presets import three_tier
 
-CAMPUS = """
-name = "loop"
-buildings = ["b", "room"]
-switches = [
-    { name = "core", tier = "core" },
-    { name = "a", tier = "distribution", building = "b" },
-    { name = "r", tier = "distribution", building = "room" },
-]
-hosts = [
-    { name = "h1", building = "b", role = "volunteer", address = "10.1.0.1", gpu_model = "g", gpus = 1 },
-    { name = "h2", building = "b", role = "volunteer", address = "10.1.0.2", gpu_model = "g", gpus = 1 },
-    { name = "coord", building = "room", role = "coordinator", address = "10.0.0.9", gpus = 0 },
-]
-links = [
-    { between = ["a", "core"], rate = "1 Gbit/s" },
-    { between = ["r", "core"], rate = "1 Gbit/s" },
-    { between = ["h1", "a"], rate = "1 Gbit/s" },
-    { between = ["h2", "a"], rate = "1 Gbit/s" },
-    { between = ["coord", "r"], rate = "1 Gbit/s" },
-]
-[research_reserve]
-beta = 0.3
-[gpu_models.g]
-memory = "24 GB"
-compute_capability = 8.6
-"""
 LEASE_S = 1000.0  # no lease lapses while a test runs, however slow the machine is
 
 
@@ -109,7 +83,7 @@ class Agent:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Running]:
     """A coordinator on a port of its own."""
-    core = Coordinator(loads(CAMPUS), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
+    core = Coordinator(three_tier(2, 1, 0), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
     for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
         host = core.cluster.hosts[name]
         object.__setattr__(host.spec, "address", IPv4Address(f"127.0.0.{number}"))

@@ -72,19 +72,40 @@ def test_traces_have_the_statistic_that_figure_2_publishes(name: str) -> None:
     assert [found.low, found.high] == pytest.approx([paper, paper], rel=TOLERANCE)
 
 
-def test_the_smallest_payload_exceeds_the_papers_as_the_law_says() -> None:
+# closer than the paper's figure is known: (value, how far a seed's, and how far the mean of all seeds, may be from it)
+CLOSER = {
+    "median payload": (3.2, 0.096, 0.096),
+    "hosts lent, on average": (50.0, 6.0, 6.0),
+    "B_local, mean": (820.0, 4.1, 4.1),
+    "B_core, mean": (240.0, 1.2, 1.2),
+    "least of B_core, below its mean": (60.0, 3.0, 3.0),
+    "most of B_core, above its mean": (60.0, 3.0, 3.0),
+    "correlation of hazard and B_eff": (-0.43, 0.1, 0.04),  # the paper's own interval is [-.51, -.34]
+    "variation of 1 / B_eff, CV": (0.31, 1.0, 0.02),
+    "hazard, highest to lowest": (6.0, 9.0, 0.9),
+    "adaptivity gap predicted from both": (
+        3.1,
+        9.0,
+        0.155,
+    ),  # the paper predicts 5.2 %; claim A-gap compares the two
+}
+
+
+@pytest.mark.parametrize("name", CLOSER)
+def test_statistics_of_each_seed_and_of_all_are_as_the_laws_say(name: str) -> None:
+    value, of_each, of_all = CLOSER[name]
+    assert [statistics_of(seed)[name] for seed in SEEDS] == [pytest.approx(value, abs=of_each)] * len(SEEDS)
+    assert mean_of(name) == pytest.approx(value, abs=of_all)
+
+
+def test_the_smallest_and_the_largest_payload_are_those_of_the_law() -> None:
     """A run draws one payload from each of 312 equal parts of the law, which begins at the paper's 0.12 GB."""
     payload = full(1)[0].jobs.payload
-    assert payload.minimum == 0.12e9
-    for seed in SEEDS:
-        least = statistics_of(seed)["smallest payload"]
-        assert least is not None
-        assert payload.minimum <= least * 1e9 <= payload.quantile(1 / 312)
-
-
-def test_the_adaptivity_gap_of_both_laws_is_three_percent() -> None:
-    """The paper predicts 5.2 %; claim A-gap compares the two."""
-    assert interval_of("adaptivity gap predicted from both").mean == pytest.approx(3.1, rel=0.05)
+    assert (payload.minimum, payload.maximum) == (0.12e9, 48e9)
+    for found in map(statistics_of, SEEDS):
+        least, most = found["smallest payload"], found["largest payload"]
+        assert least is not None and payload.minimum <= least * 1e9 <= payload.quantile(1 / 312)
+        assert most is not None and payload.quantile(311 / 312) <= most * 1e9 <= payload.maximum
 
 
 # ---------------------------------------------------------------- what is exact
@@ -93,6 +114,7 @@ def test_the_adaptivity_gap_of_both_laws_is_three_percent() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_months_have_the_papers_counts_exactly(seed: int) -> None:
     _, trace = full(seed)
+    assert len(trace.away) == 26
     reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
     assert (len(trace.arrivals), len(reclaims), trace.emergencies) == (312, 847, 358)
     assert sum(a.job.run_s for a in trace.arrivals) / HOUR_S == pytest.approx(4890.0, rel=1e-3)
@@ -136,7 +158,6 @@ def test_reclaims_come_as_often_in_peaks_as_the_hazard_says() -> None:
     assert mean_of("reclaims in the two peaks") == pytest.approx(
         law, abs=2.5
     )  # of 5 082 reclaims, 20 % in bursts
-    assert mean_of("hazard, highest to lowest") == pytest.approx(6.0, rel=0.15)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -161,23 +182,6 @@ def test_bursts_may_keep_to_one_building() -> None:
         assert alike > 0.9 if in_building else alike < 0.5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_half_of_the_hosts_are_lent_and_only_lent_hosts_are_reclaimed(seed: int) -> None:
-    _, trace = full(seed)  # a Trace refuses a host that is reclaimed twice
-    share = statistics_of(seed)["hosts lent, on average"]
-    assert share == pytest.approx(50.0, abs=6.0)
-    assert len(trace.away) == 26
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_payloads_have_the_papers_median_and_largest(seed: int) -> None:
-    found, payload = statistics_of(seed), full(seed)[0].jobs.payload
-    assert found["median payload"] == pytest.approx(3.2, rel=0.03)
-    most = found["largest payload"]
-    assert most is not None
-    assert payload.quantile(311 / 312) <= most * 1e9 <= payload.maximum == 48e9
-
-
 @given(st.floats(0.0, 40 * DAY_S), st.floats(0.0, 300.0))
 def test_exposure_is_collected_by_the_next_reclaim_over_weekends_too(lent_s: float, exposure: float) -> None:
     owners = replace(paper_scenario(1).owners, hazard_per_s=1e-4)
@@ -197,24 +201,6 @@ def test_host_away_at_the_start_returns_before_it_is_reclaimed() -> None:
 
 
 # ---------------------------------------------------------------- bandwidth
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_background_leaves_what_the_paper_measured(seed: int) -> None:
-    found = statistics_of(seed)
-    assert found["B_local, mean"] == pytest.approx(820.0, rel=0.005)
-    assert found["B_core, mean"] == pytest.approx(240.0, rel=0.005)
-    assert found["least of B_core, below its mean"] == pytest.approx(60.0, abs=3.0)
-    assert found["most of B_core, above its mean"] == pytest.approx(60.0, abs=3.0)
-
-
-def test_bandwidth_varies_with_the_hazard_as_the_paper_says() -> None:
-    assert mean_of("correlation of hazard and B_eff") == pytest.approx(-0.43, abs=0.04)
-    assert mean_of("variation of 1 / B_eff, CV") == pytest.approx(0.31, abs=0.02)
-    for seed in SEEDS:  # the paper's own interval is [-.51, -.34]
-        correlation = statistics_of(seed)["correlation of hazard and B_eff"]
-        assert correlation is not None
-        assert -0.53 <= correlation <= -0.33
 
 
 @pytest.mark.parametrize("counted", [True, False])
