@@ -116,10 +116,10 @@ function follow() {
   draw();
 }
 
-// a moment of the past into the view; false: the view is another by now
+// a moment of the past into the view; false: something else is shown by now
 async function show(view, s) {
-  const told = await (await fetch(`/api/at?s=${s}`)).json();
-  if (S.view !== view) return false;
+  const mode = S.mode, told = await (await fetch(`/api/at?s=${s}`)).json();
+  if (S.view !== view || S.mode !== mode) return false;
   view.story = [];
   view.apply(told);
   return true;
@@ -138,7 +138,7 @@ async function seek(s) {
     while (wanted !== null) {
       const s = wanted;
       wanted = null;
-      if (!(await show(S.view, s)) || S.mode !== "at") break;
+      if (!(await show(S.view, s))) break;
       S.view.at_s = wanted ?? s; // the slider may have moved on
       draw();
     }
@@ -161,12 +161,14 @@ async function play() {
     await pause(FRAME_MS);
     const now = performance.now(), s = Math.min(nowS(), view.at_s + (S.speed * (now - before)) / 1000);
     before = now;
-    if (S.mode !== "play" || !(await show(view, s).catch(() => false)) || S.mode !== "play") return draw();
-    if (s >= nowS()) break;
+    if (S.mode !== "play" || !(await show(view, s).catch(() => false))) break;
     draw(false);
+    if (s < nowS()) continue;
+    S.mode = "at";
+    if (live()) follow();
+    break;
   }
-  S.mode = "at";
-  live() ? follow() : draw();
+  draw();
 }
 
 // ---------------------------------------------------------------- drawing
