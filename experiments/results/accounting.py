@@ -15,6 +15,7 @@ from controller.core.model import facts as f
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.history import (
     OVER,
+    History,
     Timed,
     Where,
     attempts,
@@ -63,6 +64,7 @@ WELL_BELOW = 0.8
 
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """Return the figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
+    facts = facts if isinstance(facts, History) else History(facts)
     verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
     dispatched, sent = journal.of(f.JobDispatched), journal.sent
     egress, switches = journal.of(f.EgressMeasured), context.switches
@@ -133,7 +135,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
                 for where, seen in verdict.observed.items()
             ],
         ),
-        invariants_broken=broken(facts, context, journal.telling),
+        invariants_broken=broken(facts, context),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
         policy=context.policy,
@@ -190,11 +192,11 @@ class _Sent:
 class _Journal:
     """The telling facts, sorted by kind once, and what the others add up to: they may be too many to hold."""
 
-    def __init__(self, timed: Sequence[Timed]) -> None:
-        self.timed, self.telling, self.sent = timed, telling(timed), _Sent()
+    def __init__(self, facts: History) -> None:
+        self.facts, self.telling, self.sent = facts, telling(facts), _Sent()
         self.count: Counter[type] = Counter()
         self.pauses_s: list[float] = []  # of jobs for snapshots that they ran on after
-        for _, fact in timed:
+        for _, fact in facts:
             self.count[type(fact)] += 1
             if isinstance(fact, f.TransferFinished):
                 self.sent.add(fact)
@@ -203,7 +205,6 @@ class _Journal:
         self._kinds: dict[type, list[f.AnyFact]] = {}
         for _, fact in self.telling:
             self._kinds.setdefault(type(fact), []).append(fact)
-        self.work_lost = work_lost(self.telling)
 
     def of(self, kind: type[T]) -> list[T]:
         """Return the telling facts of a kind, in order."""
@@ -235,7 +236,7 @@ def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
         on_demand_gpu_s=sum(
             ((ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s)
             * gpus.get(attempt.job, 1)
-            for attempt in attempts(journal.telling)
+            for attempt in attempts(journal.facts)
             if (host := context.campus.host_by_name.get(attempt.host)) and host.role is Role.ON_DEMAND
         ),
     )
@@ -244,7 +245,7 @@ def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
 def _migrations(
     journal: _Journal, ended_s: float, routes: RouteHistory, verdict: FidelityRecord
 ) -> MigrationFigures:
-    found, due = notices(journal.telling), overdue(journal.telling, ended_s, routes)
+    found, due = notices(journal.facts), overdue(journal.telling, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)
     in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
     excuses, lates = [], []
@@ -273,7 +274,7 @@ def _migrations(
 
 
 def _emergencies(journal: _Journal) -> Emergencies:
-    ended = [a for a in attempts(journal.telling) if a.how == "emergency"]
+    ended = [a for a in attempts(journal.facts) if a.how == "emergency"]
     runs: dict[str, list[f.JobRunning]] = {}
     for run in journal.of(f.JobRunning):
         runs.setdefault(run.job, []).append(run)
@@ -282,7 +283,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     wanted = {(run.job, run.restored_sequence) for run in resumed if run is not None}
     completed = {
         (c.job, c.sequence): c.step
-        for _, c in journal.timed
+        for _, c in journal.facts
         if isinstance(c, f.CheckpointCompleted) and (c.job, c.sequence) in wanted
     }
     verified = [
@@ -306,7 +307,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
+        work_lost_s=sum(w.work_s for w in work_lost(journal.facts) if w.cause == "emergency"),
         reclaims=reclaims,
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
@@ -314,15 +315,15 @@ def _emergencies(journal: _Journal) -> Emergencies:
 
 
 def _interruptions(journal: _Journal) -> Interruptions:
-    causes = Counter(a.how for a in attempts(journal.telling) if a.ended_s is not None)
+    causes = Counter(a.how for a in attempts(journal.facts) if a.ended_s is not None)
     for over in OVER:
         causes.pop(over, None)
     lost: dict[str, float] = {}
-    for work in journal.work_lost:
+    for work in work_lost(journal.facts):
         if work.work_s:
             lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
-    total = losses(interruptions(journal.telling))
+    total = losses(interruptions(journal.facts))
     return Interruptions(
         dict(sorted(causes.items())),
         lost,

@@ -8,14 +8,18 @@ between the two it may be running.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from controller.core.model import facts as f
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 
 Timed = tuple[float, f.AnyFact]
+More = ParamSpec("More")
+Account = TypeVar("Account")
 
 OF_ATTEMPTS = frozenset(
     (
@@ -56,11 +60,34 @@ ROUTINE = frozenset(
 )
 
 
+class History(list[Timed]):
+    """The facts of a run that is over. Accounts that are marked with `once` are made of it once, and kept with it."""
+
+
+def once(
+    account: Callable[Concatenate[Sequence[Timed], More], Account],
+) -> Callable[Concatenate[Sequence[Timed], More], Account]:
+    """Mark a function that summary, rules, page and tables of a run all ask for."""
+
+    @wraps(account)
+    def kept(facts: Sequence[Timed], /, *more: More.args, **named: More.kwargs) -> Account:
+        if not isinstance(facts, History):
+            return account(facts, *more, **named)
+        known = vars(facts).get(account.__name__)
+        if known is None or any(one is not other for one, other in zip(known[0], more, strict=True)):
+            known = vars(facts)[account.__name__] = more, account(facts, *more, **named)
+        found: Account = known[1]
+        return found
+
+    return kept
+
+
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
     """The facts of some kinds, in order: most of a journal tells of checkpoints that came and went."""
     return (timed for timed in facts if type(timed[1]) in kinds)
 
 
+@once
 def telling(facts: Iterable[Timed]) -> list[Timed]:
     """The facts that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
     return [
@@ -91,6 +118,7 @@ class Attempt:
     restore_sequence: int | None = None  # of the checkpoint that it begins from
 
 
+@once
 def attempts(facts: Iterable[Timed]) -> list[Attempt]:
     """Return the attempts in order of their dispatch.
 
@@ -173,6 +201,7 @@ class _Place:
     attempt: int = 0  # the latest that was dispatched
 
 
+@once
 def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
     """Every job and where it is at the end. Waiting and being on the way need a fact that says so."""
     places: dict[str, _Place] = {}
@@ -283,6 +312,7 @@ class _Notices:
         return notice
 
 
+@once
 def notices(facts: Iterable[Timed]) -> list[Notice]:
     """Every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
     book = _Notices()

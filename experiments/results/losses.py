@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from controller.core.model import facts as f
-from experiments.results.history import OVER, Attempt, Timed, attempts, only
+from experiments.results.history import OVER, Attempt, Timed, attempts, once, only
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -62,6 +62,7 @@ class LostSteps:
     work_s: float = 0.0
 
 
+@once
 def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
     """Return the loss of each attempt that another one followed, in order of dispatch; 0 steps where nothing was lost."""
     step_s = {  # of a GPU
@@ -86,6 +87,7 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
     return found
 
 
+@once
 def interruptions(facts: Sequence[Timed]) -> list[InterruptedAttempt]:
     """Return the interruptions in order of time."""
     lost_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(facts)}

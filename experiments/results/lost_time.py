@@ -33,7 +33,7 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from controller.core.model import facts as f
-from experiments.results.history import OF_ATTEMPTS, Attempt, Timed, attempts, end_s
+from experiments.results.history import Attempt, Timed, attempts, end_s, once
 from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -99,13 +99,14 @@ class GpuTimeBalance:
         return sum(spell.gpu_s for spell in self.lost if spell.part in parts)
 
 
+@once
 def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
     """The balance of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
     story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
     tries: dict[str, list[Attempt]] = {}
-    for attempt in attempts(story.of_attempts):
+    for attempt in attempts(facts):
         tries.setdefault(attempt.job, []).append(attempt)
-    lost = {(each.job, each.attempt): each for each in work_lost(story.of_attempts)}
+    lost = {(each.job, each.attempt): each for each in work_lost(facts)}
     return {
         job: _Account(story.submitted[job], some, story, lost, ended_s).balance.on(story.submitted[job].gpus)
         for job, some in tries.items()
@@ -133,7 +134,6 @@ class _Story:
         self.submitted: dict[str, f.JobSubmitted] = {}
         # job -> when it was cancelled, or failed
         self.over_s: dict[str, float] = {}
-        self.of_attempts: list[Timed] = []
         self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}
         self.copies: dict[str, list[_Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
@@ -142,12 +142,9 @@ class _Story:
         self.replicated = {host.name for host in context.campus.hosts if host.role is Role.VOLUNTEER}
         steps: dict[tuple[str, int], int] = {}
         for at_s, fact in facts:
-            if type(fact) in OF_ATTEMPTS and not (isinstance(fact, f.CheckpointTaken) and not fact.final):
-                self.of_attempts.append((at_s, fact))
             match fact:
                 case f.JobSubmitted(job=job):
                     self.submitted.setdefault(job, fact)
-                    self.of_attempts.append((at_s, fact))
                 case f.JobCancelled(job=job) | f.JobFailed(job=job):
                     self.over_s[job] = at_s
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):

@@ -11,7 +11,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.inputs.traces.reclaim_law import law_of
 from experiments.results.accounting import summarise
-from experiments.results.history import Timed
+from experiments.results.history import History, Timed
 from experiments.results.rules import not_promised
 from experiments.results.run_context import RunContext, migration_shares
 from experiments.results.summary import Summary
@@ -23,6 +23,9 @@ class Played:
 
     facts: Sequence[Timed]
     context: RunContext
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", History(self.facts))
 
     def summary(self) -> Summary:
         """Return the figures, with every promise checked."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from controller.core.policies.table import Policy
-from experiments.results.history import Timed, telling
+from experiments.results.history import History, Timed, telling
 from experiments.results.narration import concerns, describe
 from experiments.results.rules.admissions import admitted_migrations_are_in_time
 from experiments.results.rules.breach import Breach, Check
@@ -94,15 +94,15 @@ class Broken(Struct, frozen=True):
     story: list[str]
 
 
-def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None) -> list[Broken]:
-    """Return every breach of every rule, with its story; empty if all held. `few`: the `telling` facts, if already picked out.
+def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
+    """Return every breach of every rule, with its story; empty if all held.
 
     What the system does not promise (`context.not_promised`) is not judged. Beyond `MAX_SHOWN` breaches of one rule, the rest
     are one entry that counts them.
     """
-    few = telling(facts) if few is None else few
-    if list(few[-1:]) != list(facts[-1:]):
-        few = [*few, *facts[-1:]]  # the last fact is the end of the run
+    few = History(telling(facts))
+    if few[-1:] != list(facts[-1:]):
+        few.extend(facts[-1:])  # the last fact is the end of the run
     found: list[Broken] = []
     for rule in RULES.values():
         if rule.sentence in context.not_promised or (rule.is_timed and not context.fidelity.valid):
