@@ -1,5 +1,6 @@
 """The cost of a crowded uplink: the bytes that a job's checkpoints wait for, and those that wait for it."""
 
+import numpy as np
 import pytest
 
 from controller.core.lifecycle.candidates import crowding_s
@@ -15,7 +16,7 @@ def test_one_more_job_waits_for_its_neighbours_and_makes_each_wait_for_it() -> N
     a_running_job(world, JobSpec("small", 40_000, 0.1, 20 * MB), 8.0)
     core = world.coordinator.cluster
     small, place = core.jobs["small"], core.places.number[host]
-    uplinks = core.uplinks(core.capacity.checkpoint_column)
+    uplinks = np.append(core.capacity.checkpoint_column, np.inf)[core.places.uplink]
     for _ in range(500):
         core.hazards.lend(host, core.now_s)
         core.hazards.depart(host, core.now_s, 0.0)  # too short for any job

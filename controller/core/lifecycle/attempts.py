@@ -86,10 +86,9 @@ def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
 
 def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
     """Withdraw offers of the host until `keep` are left."""
-    for number in sorted(host.offered)[keep:]:
+    for number in cluster.offers_of(host)[keep:]:
         cluster.queue.withdraw_offer(number)
-        host.offered.discard(number)
-        cluster.offers.pop(number, None)
+        del cluster.offers[number]
 
 
 def start_s(cluster: Cluster, job: JobState) -> float:

@@ -170,7 +170,7 @@ def crowding_s(cluster: Cluster, job: JobState) -> Floats:
         host = other.host if other.move is None else other.move.destination
         if other is not job and host in places.number:
             waited_bytes[places.number[host]] += other.spec.payload_bytes + payload
-    hurt = cluster.too_short(payload, cluster.uplinks(cluster.capacity.spendable_column))
-    uplinks = cluster.uplinks(cluster.capacity.checkpoint_column)
-    lost_s: Floats = hurt * waited_bytes / np.maximum(uplinks, 1.0)
+    hurt = cluster.too_short(payload, places.uplink)
+    rates = np.append(cluster.capacity.checkpoint_column, np.inf)[places.uplink]
+    lost_s: Floats = hurt * waited_bytes / np.maximum(rates, 1.0)
     return lost_s

@@ -16,13 +16,7 @@ from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, stop_copying
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import (
-    OVER,
-    Checkpoint,
-    HostState,
-    JobState,
-    Phase,
-)
+from controller.core.model.entities import OVER, Checkpoint, HostState, JobState, Phase
 from testbed import messages as m
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint

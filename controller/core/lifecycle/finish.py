@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from controller.core.lifecycle.attempts import TIMEOUT_FACTOR, start_s
 from controller.core.lifecycle.grants import recovery_bytes, settle
-from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
 from controller.core.model import effects as do
@@ -98,7 +97,9 @@ def send_orders(cluster: Cluster) -> None:
             continue
         job, to, rate = cluster.jobs[flow.job], cluster.endpoint(flow), flow.rate_bytes_per_s
         if flow.sequence is None:  # a move
-            within_s = final_within_s(cluster, job, flow)
+            assert job.move is not None
+            stops = job.move if flow.reservation is None else flow.reservation
+            within_s = max(0.0, stops.final_at_s - cluster.now_s)
             cluster.tell(flow.source, Migrate(job.name, job.attempt, to, rate, within_s))
             if flow.reservation is not None:
                 flow.reservation.told = True

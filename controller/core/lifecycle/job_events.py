@@ -18,8 +18,8 @@ from controller.core.checkpointing.planner import transfer_s
 from controller.core.lifecycle.attempts import EVERYTHING, TIMEOUT_FACTOR, cancelled, drop_move, over
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.checkpoints import land_if_there
-from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.migration import landed, plan_moves, send_on, start_reservation
+from controller.core.lifecycle.grants import close_flows, reservations
+from controller.core.lifecycle.migration import landed, plan_moves, send_on
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import effects as do
@@ -196,7 +196,10 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
         cluster.tell(host.name, m.StopJob(job.name, job.attempt))
         return
-    start_reservation(cluster, job)
+    for flow, reservation in reservations(cluster):  # what is sent from now on is the final snapshot
+        if flow.job == job.name:
+            reservation.begin(cluster.now_s)
+            cluster.rates_stale = True
     land_if_there(cluster, job)
 
 

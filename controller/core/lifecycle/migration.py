@@ -39,12 +39,7 @@ from controller.core.lifecycle.grants import (
 from controller.core.lifecycle.offers import resume
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
-from controller.core.model.entities import (
-    CheckpointFlow,
-    JobState,
-    Move,
-    Phase,
-)
+from controller.core.model.entities import CheckpointFlow, JobState, Move, Phase
 from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
@@ -181,14 +176,6 @@ def landed(cluster: Cluster, job: JobState) -> None:
     cluster.record(facts.MigrationFinished(job.name, source, move.destination, in_time, took_s, downtime_s))
 
 
-def start_reservation(cluster: Cluster, job: JobState) -> None:
-    """Count what a job's flow sends from now on as reserved: its final snapshot exists."""
-    for flow, reservation in reservations(cluster):
-        if flow.job == job.name:
-            reservation.begin(cluster.now_s)
-            cluster.rates_stale = True
-
-
 def tell_starts(cluster: Cluster, plan: Timetable) -> None:
     """Tell sources whose reservation has not begun that it starts at another time."""
     for flow, reservation in reservations(cluster):
@@ -297,9 +284,9 @@ def _begin_move(
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
     constant = floor = answer.admitted[job.name]
-    reservation = None
+    reservation, lead_s = None, final_lead_s(cluster, job, job.host)
     if cluster.policy.rates_vary:
-        table, lead_s = answer.timetable, final_lead_s(cluster, job, job.host or "")
+        table = answer.timetable
         begins_s, ends_s = table.begins_s(job.name), table.ends_s(job.name)
         reserved_bytes = sum(
             span.rate_bytes_per_s * (span.until_s - span.from_s) for span in table.spans[job.name]
@@ -308,27 +295,21 @@ def _begin_move(
         reservation = Reservation(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
             reservation.begin(now_s + LAG_S)  # it only has to be told where to
-    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
-    time_s = choice.migration_s - cluster.protocol.restart_s
-    if floor == 0.0 and 0.0 < time_s < inf:  # no rate is reserved, but when to stop has to be decided somehow
-        job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
+    rate, time_s, deadline_s = floor, choice.migration_s - cluster.protocol.restart_s, now_s + notice_s
+    if rate == 0.0 and 0.0 < time_s < inf:  # none is reserved: P2's hope decides when to stop
+        rate = asked.payload_bytes / time_s
+    final_at_s = deadline_s - (asked.restart_s + lead_s) - transfer_s(asked.payload_bytes, rate)
+    job.move = Move(choice.host, deadline_s, now_s, final_at_s, rescue=rescue)
     if job.standby != choice.host:  # the order to move may wait for its way, and be taken back
         close_flows(cluster, job=job.name, source=job.host, destination=job.standby or "", tell=True)
     if asked.links != cluster.routes.way(job.host, choice.host):
         cluster.set_way(job.host, choice.host, asked.links)
-    flow = CheckpointFlow(
-        job.name,
-        job.host,
-        choice.host,
-        TrafficClass.PLANNED,
-        floor_bytes_per_s=constant,
-        reservation=reservation,
-    )
+    planned = TrafficClass.PLANNED
+    flow = CheckpointFlow(job.name, job.host, choice.host, planned, constant, reservation=reservation)
     open_flow(cluster, flow)
     cluster.orders[flow.key] = None
     if rescue:
         return
-    size = job.spec.payload_bytes
     cluster.record(
         facts.MigrationAdmitted(
             job.name,
@@ -336,7 +317,7 @@ def _begin_move(
             job.host,
             choice.host,
             notice_s,
-            size,
+            job.spec.payload_bytes,
             floor,
             choice.score_s if choice.score_s < inf else None,
             choice.survival,
@@ -348,18 +329,6 @@ def order(cluster: Cluster, job: JobState) -> None:
     """Order the source of this move (again, after a connection was lost)."""
     assert job.move is not None
     cluster.orders[f"{job.name}:{job.host}>{job.move.destination}"] = None
-
-
-def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
-    """Seconds until its reservation starts, or tau - T_r - C/b from now with its guaranteed or hoped rate."""
-    if flow.reservation is not None:
-        return max(0.0, flow.reservation.final_at_s - cluster.now_s)
-    assert job.move is not None
-    restart_s = 0.0 if job.move.rescue else cluster.protocol.restart_s
-    overhead_s = restart_s + final_lead_s(cluster, job, job.host or "")
-    floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
-    latest_s = job.move.deadline_s - overhead_s - transfer_s(granted_bytes(cluster, job), floor)
-    return max(0.0, latest_s - cluster.now_s)
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:

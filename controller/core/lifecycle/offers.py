@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.attempts import (
-    cancelled,
-    dispatch,
-    release,
-    replica_of,
-)
+from controller.core.lifecycle.attempts import cancelled, dispatch, release, replica_of
 from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -20,7 +15,7 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, JobState, Phase
 from controller.core.placement.select import NoDestination
-from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
+from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob
 from testbed.messages import Accepted, JobSpec, Rejected
 from topologies.spec import Role
 
@@ -75,7 +70,7 @@ def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0)
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
     """Offer a GPU that has become idle, unless it has to stay as a spare; or give it to the backlog."""
-    if not host.usable or host.free_gpus <= len(host.offered):
+    if not host.usable or host.free_gpus <= len(cluster.offers_of(host)):
         return
     for name, home in cluster.homes.items():  # the first interrupted first
         if home == host.name and cluster.jobs[name].spec.gpus <= host.free_gpus:
@@ -96,10 +91,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     answer = cluster.queue.offer(number, cluster.now_s, gpu.memory_bytes, gpu.compute_capability)
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
-    elif isinstance(answer, Standing):
-        host.offered.add(number)
-    else:
-        assert isinstance(answer, Lapsed)
+    elif isinstance(answer, Lapsed):
         _lapsed(cluster, number)
 
 
@@ -118,7 +110,7 @@ def gpus_behind(cluster: Cluster, offer: int) -> int:
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
     """Offer each GPU that is free and not offered, when the event has been decided."""
-    cluster.freed += [host.name] * max(0, host.free_gpus - len(host.offered))
+    cluster.freed += [host.name] * max(0, host.free_gpus - len(cluster.offers_of(host)))
 
 
 def offer_freed(cluster: Cluster) -> None:
@@ -156,15 +148,13 @@ def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int
 
 def _take_offer(cluster: Cluster, taken: Dispatch) -> None:
     host = cluster.hosts[cluster.offers.pop(taken.offer_id)]
-    host.offered.discard(taken.offer_id)
+
     job = cluster.jobs[taken.job]
     dispatch(cluster, job, host, (1.0 * job.spec.gpus, taken.delay_s) if taken.first else None)
 
 
 def _lapsed(cluster: Cluster, number: int) -> None:
-    host = cluster.hosts[cluster.offers.pop(number)]
-    host.offered.discard(number)
-    cluster.record(facts.OfferLapsed(host.name))
+    cluster.record(facts.OfferLapsed(cluster.offers.pop(number)))
 
 
 def _spot_job(job: JobState) -> SpotJob:

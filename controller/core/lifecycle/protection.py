@@ -15,12 +15,7 @@ from math import inf
 
 import numpy as np
 
-from controller.core.checkpointing.planner import (
-    CheckpointJobs,
-    CheckpointPlans,
-    StaticPlanner,
-    stagger,
-)
+from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans, StaticPlanner, stagger
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     choose_host,
@@ -30,11 +25,7 @@ from controller.core.lifecycle.candidates import (
     residual,
     safe_store,
 )
-from controller.core.lifecycle.grants import (
-    close_flow,
-    open_flow,
-    presync_flow,
-)
+from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase

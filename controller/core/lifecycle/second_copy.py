@@ -19,20 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core.lifecycle.candidates import fair_shares, safe_store
-from controller.core.lifecycle.grants import (
-    LEAST_STREAM_RISE,
-    close_flow,
-    open_flow,
-    presync_flow,
-)
+from controller.core.lifecycle.grants import LEAST_STREAM_RISE, close_flow, open_flow, presync_flow
 from controller.core.lifecycle.protection import choose_volunteer
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import (
-    Checkpoint,
-    CheckpointFlow,
-    JobState,
-    Phase,
-)
+from controller.core.model.entities import Checkpoint, CheckpointFlow, JobState, Phase
 from topologies.spec import TrafficClass
 
 # to one vault at once: as many as hosts at 1 Gbit/s fill a port of ten with, and more. Fewer share whatever port there is.

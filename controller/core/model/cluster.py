@@ -32,7 +32,7 @@ from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
-from controller.numerics.arrays import Floats
+from controller.numerics.arrays import Floats, Numbers
 from testbed.errors import InvariantBroken
 from testbed.messages import Endpoint, ToAgent
 from topologies.paths import DeadTrunks, Routes, Way, dead_trunks
@@ -256,6 +256,10 @@ class Cluster:
             del self.timeouts[name]
         return inf
 
+    def offers_of(self, host: HostState) -> list[int]:
+        """Return the numbers of the spot offers of a host that stand, in order."""
+        return sorted(number for number, name in self.offers.items() if name == host.name)
+
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Return the address, port and ticket to which a flow is sent."""
         host = self.hosts[flow.destination]
@@ -306,20 +310,17 @@ class Cluster:
         levels, profile = self.hazards.levels(self.now_s)
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
-        short = self.too_short(payloads, self.uplinks(self.capacity.spendable_column)[there])
+        short = self.too_short(payloads, self.places.uplink[there])
         hour = int(self.time_of_day_s() / self.protocol.day_s * HOURS) % HOURS
         hazards: Floats = levels[there] * profile[hour] * short
         return hazards
 
-    def uplinks(self, rates_bytes_per_s: Floats) -> Floats:
-        """Return the rate of each volunteer's own uplink, out of those of all links; infinite on a campus that is one host."""
-        uplinks: Floats = np.append(rates_bytes_per_s, np.inf)[self.places.uplink]
-        return uplinks
-
-    def too_short(self, payload_bytes: Floats | float, rates_bytes_per_s: Floats) -> Floats:
-        """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
+    def too_short(self, payload_bytes: Floats | float, uplinks: Numbers) -> Floats:
+        """P(a departure's notice is too short to send so much over such an uplink); 1 where only emergencies count."""
         if not self.policy.short_notices:
-            return np.ones(len(rates_bytes_per_s))
+            return np.ones(len(uplinks))
+        # the number behind the last link is that of a campus that is one host, which needs none
+        rates_bytes_per_s = np.append(self.capacity.spendable_column, np.inf)[uplinks]
         writes_s = self.protocol.snapshot_s + payload_bytes / self.protocol.snapshot_bytes_per_s
         with np.errstate(divide="ignore"):
             sent_s = payload_bytes / rates_bytes_per_s

@@ -70,17 +70,16 @@ class Checkpoint:
 
 @dataclass
 class Move:
-    """A migration: where to, by when, and what P3 guarantees it."""
+    """A migration: where to, and by when."""
 
     destination: str
     deadline_s: float
-    floor_bytes_per_s: float
-    notice_s: float
     began_s: float
-    hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
-    rescue: bool = (
-        False  # the state is there when the notice ends; the job runs later, there if a GPU is held
+    final_at_s: (
+        float  # when the job is to stop for its final snapshot, at the latest, unless a reservation has it
     )
+    # the state is there when the notice ends; the job runs later, there if a GPU is held
+    rescue: bool = False
 
 
 @dataclass
@@ -190,7 +189,7 @@ class HostState:
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: dict[str, int] = field(default_factory=dict)  # running here, or reserved for -> their GPUs
-    offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
+
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
