@@ -35,11 +35,9 @@ class CheckpointDamaged(CheckpointError):
 class ChunkMismatch(CheckpointError):
     """Bytes given for a chunk do not have the chunk's hash; `chunk` is its index."""
 
-    def __init__(
-        self, chunk: int, problem: str = "its bytes do not have the hash that the manifest gives"
-    ) -> None:
+    def __init__(self, chunk: int) -> None:
         self.chunk = chunk
-        super().__init__(f"chunk {chunk}: {problem}")
+        super().__init__(f"chunk {chunk}: its bytes do not have the hash that the manifest gives")
 
 
 class StoreFull(CheckpointError):

@@ -77,15 +77,6 @@ def copy_span(source: int, source_offset: int, target: int, target_offset: int, 
     return True
 
 
-def write_span(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Call pwrite(2) until the span is written."""
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(fd, rest, offset)
-        offset += written
-        rest = rest[written:]
-
-
 def hash_span(fd: int, offset: int, length: int, buffer: memoryview) -> bytes:
     """BLAKE3 of a part of a file, read through `buffer` (at least `length` long); of what there is, if it ends early."""
     got = 0

@@ -24,7 +24,6 @@ from testbed.checkpoints.files import (
     data_spans,
     free_bytes,
     hash_span,
-    write_span,
 )
 from testbed.checkpoints.manifest import Manifest
 from testbed.checkpoints.mapped import MappedFile
@@ -52,7 +51,7 @@ class Reception:
     ) -> None:
         self.manifest = manifest
         self.bytes_found = 0  # resumed or copied locally: need not be sent
-        self.bytes_written = 0  # that came through `write`
+        self.bytes_written = 0  # that were put into the file, and sealed
         self._surveyed = False  # what an earlier attempt left is known
         self._reserved_bytes = 0  # from the file's beginning: blocks that it has
         self._partial = partial
@@ -97,24 +96,8 @@ class Reception:
         """Chunks still to be written, ascending; of equal chunks only the first."""
         return sorted(numbers[0] for numbers in self._wanted.values())
 
-    def write(self, chunk: int, data: bytes | bytearray | memoryview) -> None:
-        """Verify and keep the bytes of one chunk (and of its equals). A chunk already present is left alone.
-
-        Raises ChunkMismatch for an index or bytes that are not the manifest's: the file is unchanged then.
-        """
-        if not 0 <= chunk < len(self.manifest.chunks):
-            raise ChunkMismatch(chunk, f"the checkpoint has chunks 0 to {len(self.manifest.chunks) - 1}")
-        digest = blake3(data).digest()
-        if digest != self.manifest.chunks[chunk]:
-            raise ChunkMismatch(chunk)
-        if digest in self._wanted:
-            with self._no_room_is_said(len(data)):
-                write_span(self.fileno(), data, self.manifest.span(chunk)[0])
-            self.bytes_written += len(data)
-            self._settle(digest, chunk)
-
     def fileno(self) -> int:
-        """The file, for bytes that come by splice(2) to a chunk's own place: they count after `seal`."""
+        """The file, for bytes that are put at a chunk's own place: they count after `seal`."""
         return self._open().fd
 
     def reserve(self, offset: int, length: int) -> None:

@@ -131,12 +131,12 @@ class Spares:
         if self._spares and free_bytes(self._directory.parent) < needed_bytes:
             self.shed()
 
-    def shed(self, job: str | None = None) -> None:
-        """Remove the spares that a job left, or all."""
+    def shed(self) -> None:
+        """Remove all."""
         with self._guard:
-            for spare in [s for s in self._spares if job in (None, s.manifest.job)]:
+            for spare in self._spares:
                 spare.discard()
-                self._spares.remove(spare)
+            self._spares.clear()
 
     def close(self) -> None:
         """Remove all of it, for good."""

@@ -254,17 +254,6 @@ class CheckpointStore:
             self.drop_attempts(job, below=mine[-1].sequence)
         return dropped
 
-    def forget(self, job: str) -> None:
-        """Drop every completed checkpoint of a job and every attempt that is not running: the job is over."""
-        check_job(job)
-        for manifest in self.manifests():
-            if manifest.job == job:
-                self.drop(job, manifest.sequence)
-        self._spares.shed(job)
-        self.drop_attempts(job, below=1 << 63)
-        with suppress(OSError):  # not there, or not empty: an attempt is running
-            self._directory(job).rmdir()
-
     def drop_attempts(self, job: str, below: int) -> None:
         """Remove what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
         for partial in self._directory(job).glob("*.partial"):
