@@ -18,7 +18,6 @@ import trio
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
-from controller.core.queueing.replay import prepare
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
 from controller.persistence.journal import Journal
@@ -63,7 +62,6 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
 async def _main(config: CoordinatorConfig) -> None:
     rehearse(config.protocol.policy)  # no decision waits for a compiler
-    prepare()
     journal = Journal(config.journal)
     try:
         host = _host(config, journal)

@@ -22,20 +22,13 @@ from controller.core.checkpointing.planner import CheckpointPlans, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, Policy, UserFunction, row_of
+from controller.core.queueing.controllers.controller import Controller
 from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
 
 _OWN = '"module:NAME" of a controller.core.policies.table.Policy'
 PROJECT: Final = ("bpf", "controller", "experiments", "testbed", "topologies")
-_CONTROLLER: Final = (
-    "level",
-    "leave_at_age_s",
-    "longest_wait_s",
-    "admit_probability",
-    "arrived",
-    "spot",
-)
 
 
 def find_policy(name: str, key: str = "policy") -> Policy:
@@ -188,7 +181,7 @@ def _shares(answer: Any, wants: Any, *_: Any) -> str:
 
 
 def _controller(answer: Any, *_: Any) -> str:
-    return "" if all(hasattr(answer, name) for name in _CONTROLLER) else "a controller of the queue"
+    return "" if isinstance(answer, Controller) else "a Controller of the queue"
 
 
 def _is_rate(value: Any) -> bool:

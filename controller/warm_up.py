@@ -18,7 +18,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
-from controller.core.queueing.replay import prepare
+from controller.core.queueing.replay import Rule, replay
 from controller.numerics.jit import FOLDER, SOURCES
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
 from topologies.presets import three_tier
@@ -49,6 +49,7 @@ def rehearse(policy: str = Protocol().policy) -> None:
     way = cluster.routes.way(*list(cluster.hosts)[:2])
     asked = [MigrationRequest(f"job{n}", cluster.capacity.share[way[0]], 1.5, 0.0, way) for n in range(2)]
     cluster.policy.admit(asked, 0.0, cluster.capacity.share, ())
+    replay(Rule(1.0), [1.0], [2.0], [0.0])  # what learners of the queue's level ask
 
 
 def compile_once() -> None:
@@ -63,7 +64,6 @@ def compile_once() -> None:
         return
     print(f"compiling once, about half a minute (kept in {FOLDER})", file=sys.stderr, flush=True)
     rehearse()
-    prepare()
     done.parent.mkdir(parents=True, exist_ok=True)
     done.touch()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from controller.core.queueing.controllers.algorithm1 import R_MAX
-from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.replay import LEFT, SPOT, WAITING, Rule, replay
 from experiments.claims.framework.claim import Claim, ClaimKind, Config, Level
 from experiments.claims.framework.panels import draw
@@ -163,7 +163,7 @@ def test_a_course_through_the_live_queue_is_what_replaying_says_job_by_job() -> 
         np.append(0.0, history.job_times_h), history.spot_times_h, np.append(0.999999, history.draws)
     )
     ages = {"admit_until_age_s": 2.5, "admit_from_age_s": 11.6, "leave_at_age_s": 2.5}
-    course = follow(Fixed(1.6, **ages), history, 10.0)
+    course = follow(Controller(Rule(1.6, **ages)), history, 10.0)
     outcome = replay(Rule(1.6, **ages), *history, record=True)
     assert outcome.decisions is not None
     assert outcome.delays_s is not None
@@ -196,7 +196,7 @@ def test_the_printed_algorithm_stops_where_the_delay_is_right() -> None:
     controller = PrintedAlgorithm1(3.0, 0.01, window=2, r0=1.0)
     for delay_h in (3.0, 3.01, 50.0, 50.0):
         controller.left(delay_h)
-        controller.arrived()
+        controller.arrived(0.0)
     assert controller.has_stopped
     assert controller.level == 1.0
 

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from controller.core.model import facts as f
-from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.queue import Dispatch, Queued, SpotJob, SpotQueue, Standing
+from controller.core.queueing.replay import Rule
 from experiments.inputs.scenario import loads
 from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
@@ -37,7 +38,7 @@ WIDE = JobSpec("wide", 200, 0.1, 2_000_000, gpus=2)
 
 def waiting(*jobs: SpotJob, behind: dict[int, int], ttl_s: float = 0.0) -> SpotQueue:
     """A queue in which these jobs wait; `behind`: offer -> GPUs that are free behind it."""
-    queue = SpotQueue(Fixed(8.0), ttl_s, gpus_behind=behind.__getitem__)
+    queue = SpotQueue(Controller(Rule(8.0)), ttl_s, gpus_behind=behind.__getitem__)
     for number, job in enumerate(jobs):
         assert queue.submit(job, float(number), 0.0) == Queued(number)
     return queue

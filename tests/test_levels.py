@@ -17,19 +17,18 @@ from controller.core.model import facts as f
 from controller.core.queueing.controllers.age import FIRST_SEARCH, Age
 from controller.core.queueing.controllers.age_rules import (
     PLAIN,
-    RuleShape,
     ShapeSearch,
     _standard_error,
     ages_grid,
     price,
     saving,
+    shape_of,
 )
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.controllers.delay_budget import Balance
-from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.controllers.replay import MIN_JOBS, Replay, bisect_level
-from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import Rule
 from experiments.inputs.scenario import loads
 from experiments.theory.laws import Exponential, Gamma, Law
@@ -53,7 +52,7 @@ def searched(past: Arrivals, aim_s: float = 3.0) -> ShapeSearch:
     return search
 
 
-def trial(past: Arrivals, shape: RuleShape) -> tuple[float, float]:
+def trial(past: Arrivals, shape: Rule) -> tuple[float, float]:
     answer: tuple[float, float] = last(saving(past, shape, 3.0, 8.0))
     return answer
 
@@ -77,28 +76,28 @@ def test_the_grid_of_ages_rises_from_above_zero_to_nearly_the_longest_gap() -> N
 
 def test_on_bath_tub_spots_the_search_finds_both_walls() -> None:
     best = searched(a_past(BATH_TUB, 4000)).best
-    assert 1.0 < best.until_s < 5.0  # the first wall has a mean of 1 h
-    assert 8.0 < best.from_s < 16.0  # the second one stands at 24 h
-    assert best.leave_s < best.from_s
+    assert 1.0 < best.admit_until_age_s < 5.0  # the first wall has a mean of 1 h
+    assert 8.0 < best.admit_from_age_s < 16.0  # the second one stands at 24 h
+    assert best.leave_at_age_s < best.admit_from_age_s
 
 
 def test_spots_that_come_in_bursts_are_waited_for_early_only() -> None:
     best = searched(a_past(Gamma(0.25, 48.0), 4000)).best
-    assert 4.0 < best.leave_s < 60.0
-    assert best.until_s < 60.0
+    assert 4.0 < best.leave_at_age_s < 60.0
+    assert best.admit_until_age_s < 60.0
 
 
 def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
     past = a_past(BATH_TUB, 4000)
-    for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (RuleShape(2.0, 10.0, fewer=1.0), 18.0)):
-        _, outcome = last(bisect_level(past, shape.rule, aim_s, 8.0))
+    for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (shape_of(2.0, 10.0, fewer=1.0), 18.0)):
+        _, outcome = last(bisect_level(past, shape, aim_s, 8.0))
         assert last(price(past, shape, aim_s, 8.0)) == pytest.approx(
             outcome.on_demand / outcome.left, rel=0.005
         )
 
 
 def test_chance_is_judged_by_batches_because_neighbours_fates_make_up_for_each_other() -> None:
-    rng, shape = np.random.default_rng(1), RuleShape(2.0, 10.0, fewer=1.0)
+    rng, shape = np.random.default_rng(1), shape_of(2.0, 10.0, fewer=1.0)
     found = [last(saving(a_past(BATH_TUB, 1000, seed), shape, 18.0, 8.0)) for seed in range(12)]
     saved, errors = np.array(found).T
     assert 0.5 * saved.std(ddof=1) < errors.mean() < 2.0 * saved.std(ddof=1)
@@ -113,17 +112,17 @@ def test_where_the_plain_rule_is_quick_enough_at_any_level_nothing_is_searched()
 
 
 def test_a_good_shape_proves_itself_on_newer_jobs() -> None:
-    saved, error = trial(a_past(BATH_TUB, 2000, seed=8), RuleShape(2.5, 11.63, 2.5))
+    saved, error = trial(a_past(BATH_TUB, 2000, seed=8), shape_of(2.5, 11.63, 2.5))
     assert saved > 5.0 * error > 0.0
     assert saved == pytest.approx((7.7863 - 6.488) / 9.0, abs=0.03)  # notes: the two costs, k = 10
 
 
 def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:
     learner = Age(3.0)
-    learner.follow(RuleShape(2.0, 9.0, 3.0), 1.5)
-    assert [learner.admit_probability(0, age_s) for age_s in (1.9, 2.0, 8.9, 9.0)] == [1.0, 0.0, 0.0, 1.0]
-    assert [learner.admit_probability(n, 0.0) for n in (0, 1, 2)] == [1.0, 0.5, 0.0]
-    assert learner.leave_at_age_s == 3.0
+    learner.rule = replace(shape_of(2.0, 9.0, 3.0), level=1.5)
+    assert learner.shape == shape_of(2.0, 9.0, 3.0)
+    learner.hold(2.5)
+    assert learner.rule == Rule(2.5, 2.0, 9.0, 3.0)
 
 
 def test_before_the_first_search_it_is_replay() -> None:
@@ -216,7 +215,7 @@ def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
 
 def test_bisection_finds_the_level_whose_delay_on_the_past_is_the_aim() -> None:
     past = poisson_past(3000)
-    search = bisect_level(past, Rule, 8.0, 8.0)
+    search = bisect_level(past, PLAIN, 8.0, 8.0)
     try:
         while True:
             assert next(search) == len(past)
@@ -332,11 +331,11 @@ learner = "{}"
 """
 
 
-class Busy(Fixed):
+class Busy(Controller):
     """Has so many slices to do, and counts in which event they were done."""
 
     def __init__(self, slices: int) -> None:
-        super().__init__(3.0)
+        super().__init__(Rule(3.0))
         self.slices, self.done = slices, 0
 
     def work(self) -> bool:
@@ -344,7 +343,7 @@ class Busy(Fixed):
         if self.slices == 0:
             return False
         self.slices, self.done = self.slices - 1, self.done + 1
-        self.level += 1.0
+        self.hold(self.level + 1.0)
         return True
 
 
@@ -370,7 +369,7 @@ def test_slices_are_done_one_an_event_of_their_own_until_nothing_is_left() -> No
 
 def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
     busy = Busy(5)
-    busy.longest_wait_s = 2.0
+    busy.rule = Rule(3.0, longest_wait_s=2.0)
     core = a_core(busy)
     core.handle(ev.SubmitAsked(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
     effects = core.handle(ev.Woke(), 3.0)
@@ -379,9 +378,9 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("fixed", Fixed), ("algorithm1", Algorithm1), ("replay", Replay), ("age", Age)]
+    ("name", "kind"), [("fixed", Controller), ("algorithm1", Algorithm1), ("replay", Replay), ("age", Age)]
 )
-def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
+def test_a_scenario_names_who_learns(name: str, kind: type[Controller]) -> None:
     scenario = loads(TEXT.format(name))
     core = Coordinator(scenario.campus, scenario.played().protocol, scenario.played().queue, lambda: 0.0)
     assert type(core.cluster.queue.controller) is kind
@@ -389,7 +388,7 @@ def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
 
 def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:
     core = Coordinator(small_campus(2, 0), PROTOCOL, replace(QUEUE, learner="age"), lambda: 0.0)
-    assert type(core.cluster.queue.controller) is Fixed
+    assert type(core.cluster.queue.controller) is Controller
 
 
 @pytest.mark.parametrize("name", ["replay", "age"])

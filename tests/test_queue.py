@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.queueing.queue import (
-    Algorithm1,
-    Dispatch,
-    Fixed,
-    Offer,
-    OnDemand,
-    Queued,
-    SpotJob,
-    SpotQueue,
-    Standing,
-    next_level,
-)
+from controller.core.queueing.controllers.algorithm1 import Algorithm1, next_level
+from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.queue import Dispatch, Offer, OnDemand, Queued, SpotJob, SpotQueue, Standing
+from controller.core.queueing.replay import Rule
 
 
 def job(key: str, memory: float = 0.0) -> SpotJob:
@@ -26,14 +18,14 @@ def job(key: str, memory: float = 0.0) -> SpotJob:
 
 def waiting(*keys: str, ttl_s: float = 0.0, level: float = 8.0) -> SpotQueue:
     """A queue in which these jobs were submitted at 0, 1, 2..."""
-    queue = SpotQueue(Fixed(level), ttl_s)
+    queue = SpotQueue(Controller(Rule(level)), ttl_s)
     for at_s, key in enumerate(keys):
         assert queue.submit(job(key), float(at_s), 0.0) == Queued(at_s)
     return queue
 
 
 def test_an_offer_passes_over_jobs_that_do_not_fit() -> None:
-    queue = SpotQueue(Fixed(8.0), 0.0)
+    queue = SpotQueue(Controller(Rule(8.0)), 0.0)
     queue.submit(job("large", 48e9), 0.0, 0.0)
     queue.submit(job("small", 10e9), 1.0, 0.0)
     assert queue.offer(1, 5.0, memory_bytes=24e9) == Dispatch("small", 1, 4.0, True)
@@ -42,7 +34,7 @@ def test_an_offer_passes_over_jobs_that_do_not_fit() -> None:
 
 
 def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> None:
-    queue = SpotQueue(Fixed(0.0), math.inf)
+    queue = SpotQueue(Controller(Rule(0.0)), math.inf)
     assert queue.offer(1, 0.0) == Standing(1, math.inf)
     assert queue.offer(2, 1.0) == Standing(2, math.inf)
     assert queue.submit(job("a"), 5.0, 0.9) == Dispatch("a", 1, 0.0, True)
@@ -50,7 +42,7 @@ def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> No
 
 
 def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wait() -> None:
-    queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0), 0.0)
+    queue = SpotQueue(Controller(Rule(8.0, leave_at_age_s=5.0)), 0.0)
     queue.submit(job("a"), 1e6, 0.0)
     assert queue.next_deadline_s() == 1e6 + 5.0
 
@@ -58,7 +50,7 @@ def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wa
 def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
     told: list[tuple[str, float]] = []
 
-    class Listener(Fixed):
+    class Listener(Controller):
         def arrived(self, now_s: float = 0.0) -> None:
             told.append(("arrived", now_s))
 
@@ -68,7 +60,7 @@ def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
         def left(self, delay_s: float) -> None:
             told.append(("left", delay_s))
 
-    queue = SpotQueue(Listener(1.0, longest_wait_s=9.0), 0.0)
+    queue = SpotQueue(Listener(Rule(1.0, longest_wait_s=9.0)), 0.0)
     queue.offer(1, 1.0)
     queue.submit(job("a"), 2.0, 0.0)
     queue.submit(job("b"), 3.0, 0.0)
@@ -78,7 +70,7 @@ def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
 
 
 def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
-    queue = SpotQueue(Fixed(8.0), 10.0)
+    queue = SpotQueue(Controller(Rule(8.0)), 10.0)
     queue.offer(1, 0.0)
     queue.offer(2, 4.0)
     assert queue.expire(9.999) == []
@@ -89,7 +81,7 @@ def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
 
 
 def test_a_withdrawn_offer_is_not_used() -> None:
-    queue = SpotQueue(Fixed(8.0))
+    queue = SpotQueue(Controller(Rule(8.0)))
     queue.offer(1, 0.0)
     assert queue.withdraw_offer(1)
     assert not queue.withdraw_offer(1)
@@ -103,7 +95,7 @@ def test_the_caller_may_choose_among_standing_offers_that_suit_or_refuse_them_al
         seen.append([offer.offer_id for offer in offers])
         return offers[-1].offer_id if len(offers) > 1 else None
 
-    queue = SpotQueue(Fixed(8.0), choose=newest)  # type: ignore[arg-type]
+    queue = SpotQueue(Controller(Rule(8.0)), choose=newest)  # type: ignore[arg-type]
     for offer_id, memory in ((1, 1e9), (2, 24e9), (3, 24e9)):
         queue.offer(offer_id, 0.0, memory)
     assert queue.submit(job("a", 20e9), 0.0, 0.0) == Dispatch("a", 3, 0.0, True)
@@ -150,7 +142,7 @@ actions = st.lists(
 def test_no_job_is_lost_or_runs_twice_and_no_offer_is_used_twice(
     story: list[tuple[str, float, float]], ttl_s: float, level: float
 ) -> None:
-    queue, now_s, number = SpotQueue(Fixed(level), ttl_s), 0.0, 0
+    queue, now_s, number = SpotQueue(Controller(Rule(level)), ttl_s), 0.0, 0
     outside: set[str] = set()
     running: list[str] = []
     used: list[int] = []
@@ -189,7 +181,7 @@ def test_algorithm_1_averages_over_the_jobs_that_left_during_a_window_of_arrival
     for delay_s in (9.0, 0.0, 6.0):
         assert learner.level == 2.0
         learner.left(delay_s)
-        learner.arrived()
+        learner.arrived(0.0)
     assert learner.level == pytest.approx(2.0 - 0.1 * (5.0 - 4.0))
 
 

@@ -92,9 +92,9 @@ def test_standard_errors_are_the_spread_between_seeds() -> None:
         assert 0.7 < claimed / spread < 1.4
 
 
-def test_the_same_seed_gives_the_same_estimate_compiled_or_not() -> None:
+def test_the_same_seed_gives_the_same_estimate() -> None:
     model = Model(Exponential(12.0), BathTub(), AGE_RULE, offer_ttl_h=0.5)
-    assert simulate(model, 5_000, 3) == simulate(model, 5_000, 3, compiled=False)
+    assert simulate(model, 5_000, 3) == simulate(model, 5_000, 3)
     assert simulate(model, 5_000, 3) != simulate(model, 5_000, 4)
 
 

@@ -45,7 +45,9 @@ from controller.core.network.capacity import LinkCapacity
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
-from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
+from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.queue import Offer, SpotJob, SpotQueue
+from controller.core.queueing.replay import Rule
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -70,7 +72,7 @@ class Coordinator:
         row = policy_of(protocol)
         learner = LEARNERS.get(terms.learner, row.learner)(terms)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
-            learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
+            learner = Controller(Rule(UNLIMITED))  # there is nowhere else to send a job
         agents = campus.agents(head_stores=protocol.head_stores)
         self.cluster = Cluster(
             campus,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from controller.core.queueing.replay import Rule, prepare
+from controller.core.queueing.replay import Rule
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, table_of
 from experiments.theory.paper_b import targets
 from experiments.worlds.queue.ages import under_ages
@@ -33,7 +33,6 @@ JOBS, QUICK_JOBS = (20_000_000, 2_000_000), (4_000_000, 500_000)
 def measure(run: Run) -> dict[str, Any]:
     """Measure speed and agreement: two minutes on one core, `quick` a fifth."""
     timed, judged = QUICK_JOBS if run.quick else JOBS
-    prepare()
     speed = {}
     for case in _raced():
         cpu_s, wall_s = [], []

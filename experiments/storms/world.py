@@ -18,7 +18,8 @@ from typing import Any
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
-from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.replay import Rule
 from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
@@ -182,7 +183,9 @@ class StormWorld(VirtualWorld):
         """Return a coordinator; with `leave`, its controller is a fixed one."""
         core = super().new_coordinator()
         if self.ground.leave_s is not None:
-            core.cluster.queue.controller = Fixed(self.terms.level_start, leave_at_age_s=self.ground.leave_s)
+            core.cluster.queue.controller = Controller(
+                Rule(self.terms.level_start, leave_at_age_s=self.ground.leave_s)
+            )
         return core
 
     def new_agent(self, machine: Machine) -> AgentCore:

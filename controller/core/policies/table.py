@@ -24,26 +24,28 @@ from controller.core.placement import select as placement
 from controller.core.policies import baselines
 from controller.core.policies.baselines import Interruption, Replication
 from controller.core.policies.overrides import base_of, overridden
-from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
+from controller.core.queueing.controllers.algorithm1 import Algorithm1
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.controllers.replay import Replay
+from controller.core.queueing.replay import Rule
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
 MIGRATES = Interruption(migrates=True)
 
-Learner = Callable[[Queue], queue.Controller]  # makes the queue's controller; each takes what it needs
+Learner = Callable[[Queue], Controller]  # makes the queue's controller; each takes what it needs
 
 
-def _fixed(terms: Queue) -> queue.Controller:
+def _fixed(terms: Queue) -> Controller:
     """r stays at r_0."""
-    return queue.Fixed(terms.level_start)
+    return Controller(Rule(terms.level_start))
 
 
-def algorithm1(terms: Queue) -> queue.Controller:
+def algorithm1(terms: Queue) -> Controller:
     """Paper B's, corrected."""
-    return queue.Algorithm1(
+    return Algorithm1(
         terms.target_delay_s,
         terms.level_step_per_s,
         terms.level_window,
@@ -52,12 +54,12 @@ def algorithm1(terms: Queue) -> queue.Controller:
     )
 
 
-def replay(terms: Queue) -> queue.Controller:
+def replay(terms: Queue) -> Controller:
     """r from the recorded arrivals."""
     return _replaying(Replay, terms)
 
 
-def age(terms: Queue) -> queue.Controller:
+def age(terms: Queue) -> Controller:
     """r and the ages of the gap from the recorded arrivals."""
     return _replaying(Age, terms)
 

@@ -29,35 +29,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from controller.core.queueing.controllers.algorithm1 import (
-    R_MAX,
-    WINDOW,
-    Algorithm1,
-    next_level,
-)
-from controller.core.queueing.controllers.fixed import Fixed, admit_probability
-
-__all__ = [
-    "R_MAX",
-    "WINDOW",
-    "Algorithm1",
-    "Controller",
-    "Dispatch",
-    "Fixed",
-    "Lapsed",
-    "Offer",
-    "OnDemand",
-    "Queued",
-    "Reneged",
-    "SpotJob",
-    "SpotQueue",
-    "Standing",
-    "Statistics",
-    "admit_probability",
-    "next_level",
-]
+from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.replay import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,72 +106,7 @@ class Reneged:
     delay_s: float
 
 
-class Controller(Protocol):
-    """Decides on admission, and learns from what it is told: every arrival, every offer, every job that left."""
-
-    @property
-    def level(self) -> float:
-        """r = N + p, in jobs."""
-
-    @property
-    def leave_at_age_s(self) -> float:
-        """Age of the gap at which the waiting jobs leave; infinity for never."""
-
-    @property
-    def longest_wait_s(self) -> float:
-        """Wait after which a job leaves; infinity for never."""
-
-    def admit_probability(self, queue_length: int, age_s: float) -> float:
-        """The probability of admission of a job that finds so many waiting, so long after the last offer."""
-
-    def arrived(self, now_s: float) -> None:
-        """A job was submitted, and the answer to it was given."""
-
-    def spot(self, now_s: float) -> None:
-        """An offer was made, taken or not."""
-
-    def lost(self, made_s: float) -> None:
-        """The offer made at `made_s` did not serve a new job: it was withdrawn, or taken by an interrupted job."""
-
-    def left(self, delay_s: float) -> None:
-        """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
-
-    def work(self) -> bool:
-        """Do one slice, O(window) at most, of the work between decisions; False: there was nothing to do."""
-
-
-@dataclass(slots=True)
-class Statistics:
-    """Counts over all jobs so far; a job counts once, when it first leaves the queue."""
-
-    arrivals: int = 0
-    spot: int = 0
-    on_demand: int = 0
-    total_delay_s: float = 0.0
-
-    @property
-    def mean_delay_s(self) -> float:
-        """E[T] over all jobs that left, those sent to on-demand counting 0; 0 while none has left."""
-        left = self.spot + self.on_demand
-        return self.total_delay_s / left if left else 0.0
-
-    def mean_cost(self, k: float) -> float:
-        """E[C]: 1 for a job that took a spot offer, k for one that did not; 0 while none has left."""
-        left = self.spot + self.on_demand
-        return (self.spot + k * self.on_demand) / left if left else 0.0
-
-
 Choose = Callable[[SpotJob, Sequence[Offer]], int | None]
-
-
-def one_gpu(offer_id: int) -> int:
-    """Count the GPUs behind an offer: its own alone."""
-    return 1
-
-
-def oldest_offer(job: SpotJob, offers: Sequence[Offer]) -> int | None:
-    """The first of the standing offers that suit the job; they are given oldest first."""
-    return offers[0].offer_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +128,8 @@ class SpotQueue:
         self,
         controller: Controller,
         offer_ttl_s: float = math.inf,
-        choose: Choose = oldest_offer,
-        gpus_behind: Callable[[int], int] = one_gpu,
+        choose: Choose = lambda job, offers: offers[0].offer_id,  # the oldest
+        gpus_behind: Callable[[int], int] = lambda offer_id: 1,
     ) -> None:
         if not offer_ttl_s >= 0.0:
             raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
@@ -243,14 +152,6 @@ class SpotQueue:
         """Offers, oldest first."""
         return list(self._offers.values())
 
-    def gap_age_s(self, now_s: float) -> float:
-        """Time since the last offer; until there was one, since the first event."""
-        return 0.0 if self._gap_began_s is None else now_s - self._gap_began_s
-
-    def chance(self, now_s: float) -> float:
-        """A job that finds no offer joins if its draw is below this."""
-        return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
-
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
         """A new job takes a standing offer, or joins, or goes to on-demand.
 
@@ -266,7 +167,7 @@ class SpotQueue:
         if answer is None:
             if self._gap_began_s is None:
                 self._gap_began_s = now_s
-            if draw < self.chance(now_s):
+            if draw < self.controller.rule.admit_probability(ahead, now_s - self._gap_began_s):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
             else:
                 self.statistics.on_demand += 1
@@ -371,14 +272,14 @@ class SpotQueue:
 
     def _impatient(self) -> Iterable[_Waiting]:
         """Jobs that may leave at some time; none by most rules, whatever the length of the queue."""
-        forever = min(self.controller.leave_at_age_s, self.controller.longest_wait_s) == math.inf
+        forever = min(self.controller.rule.leave_at_age_s, self.controller.rule.longest_wait_s) == math.inf
         return () if forever else self._fresh.values()
 
     def _leaves_s(self, waiting: _Waiting) -> float:
         """Return when the job goes to on-demand if no offer comes."""
-        outgrown_s = (self._gap_began_s or 0.0) + self.controller.leave_at_age_s
+        outgrown_s = (self._gap_began_s or 0.0) + self.controller.rule.leave_at_age_s
         return min(
-            waiting.since_s + self.controller.longest_wait_s,
+            waiting.since_s + self.controller.rule.longest_wait_s,
             outgrown_s if waiting.since_s < outgrown_s else math.inf,
         )
 

@@ -21,24 +21,21 @@ waits end; jobs, in the order given. So a spot still serves a job whose wait end
 ends a gap of exactly `leave_at_age_s` sends no job away but has begun a new gap; and a job that comes
 together with a spot sees a gap of age 0, may take the spot only if it stands, and finds those gone that left then.
 
-**Speed.** The kernel is a plain function over arrays. It is compiled at the first call (a second or two, then kept on disk), or
-runs as it is, some 40 times slower, where few jobs come. It adds and compares in one order, so both give the same bits.
-`prepare` compiles beforehand.
+The kernel is a plain function over arrays, in machine code.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.numerics import jit as machine
 from controller.numerics.arrays import Floats
+from controller.numerics.jit import compiled
 
 Times = Sequence[float] | Floats
 
@@ -64,19 +61,43 @@ class Rule:
     fewer: float = math.inf  # jobs by which the level is lower between the two ages
 
     def __post_init__(self) -> None:
-        for name in NUMBERS:
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
+        for each in fields(self):
+            if not getattr(self, each.name) >= 0.0:
+                raise ValueError(f"{each.name} = {getattr(self, each.name)}: 0 or more")
+
+    def admit_probability(self, queue_length: int, age_s: float) -> float:
+        """Return the probability of admission of a job that finds so many waiting, so long after the last offer."""
+        is_between = self.admit_until_age_s <= age_s < self.admit_from_age_s
+        return admit_probability(self.level - self.fewer if is_between else self.level, queue_length)
 
 
-NUMBERS: Final = (
-    "level",
-    "admit_until_age_s",
-    "admit_from_age_s",
-    "leave_at_age_s",
-    "longest_wait_s",
-    "fewer",
-)
+def admit_probability(level: float, queue_length: int) -> float:
+    """1 below N, p at N, 0 above, where level r = N + p (paper B, Theorem 4, Algorithm 1 line 4)."""
+    return min(1.0, max(0.0, level - queue_length))
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts over all jobs so far; a job counts once, when it first leaves the queue."""
+
+    arrivals: int = 0
+    spot: int = 0  # jobs that took a spot
+    on_demand: int = 0  # jobs that were refused, or left
+    total_delay_s: float = 0.0  # of all jobs that left the queue, 0 of those refused
+
+    @property
+    def left(self) -> int:
+        """Jobs that left, for a spot or for on-demand."""
+        return self.spot + self.on_demand
+
+    @property
+    def mean_delay_s(self) -> float:
+        """E[T] over all jobs that left, those sent to on-demand counting 0; 0 while none has left."""
+        return self.total_delay_s / self.left if self.left else 0.0
+
+    def mean_cost(self, k: float) -> float:
+        """E[C]: 1 for a job that took a spot, k for one that did not; 0 while none has left."""
+        return (self.spot + k * self.on_demand) / self.left if self.left else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +117,16 @@ class QueueState:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayOutcome:
+@dataclass(slots=True, eq=False)
+class ReplayOutcome(Statistics):
     """Outcomes of the jobs that left during a replay, those that waited at its start included."""
 
-    jobs: int  # that arrived
-    spot: int  # jobs that took a spot
-    on_demand: int  # jobs that were refused, or left
-    total_delay_s: float  # the waits of all jobs that left the queue, 0 of those refused
-    spots: int  # that came
-    idle_spots: int  # of them, that found no job waiting (their part is pi_0 of Theorem 1)
-    end: QueueState
+    spots: int = 0  # that came
+    idle_spots: int = 0  # of them, that found no job waiting (their part is pi_0 of Theorem 1)
+    end: QueueState = QueueState()
     # of each job, those that waited at the start first; None unless asked for
     decisions: NDArray[np.int8] | None = None  # WAITING, SPOT, REFUSED or LEFT
     delays_s: Floats | None = None  # NaN while waiting
-
-    @property
-    def left(self) -> int:
-        """Jobs that left, for a spot or for on-demand."""
-        return self.spot + self.on_demand
-
-    @property
-    def mean_delay_s(self) -> float:
-        """E[T] over all jobs that left; 0 while none has."""
-        return self.total_delay_s / self.left if self.left else 0.0
-
-    def mean_cost(self, k: float) -> float:
-        """E[C]: 1 for a job that took a spot, k for one that did not; 0 while none has left."""
-        return (self.spot + k * self.on_demand) / self.left if self.left else 0.0
 
 
 def replay(
@@ -135,34 +138,29 @@ def replay(
     start: QueueState = QueueState(),
     *,
     record: bool = False,
-    compiled: bool = True,
 ) -> ReplayOutcome:
-    """Runs the rule over jobs and spots that arrive at the given times, both sorted, none before those of `start`.
+    """Run the rule over jobs and spots that arrive at the given times, both sorted, none before those of `start`.
 
     draws: one a job, in [0, 1); the same draws admit the more the higher the level. `record`: keep what became
-    of each job. `compiled=False`: the plain function. Waits that end after the last
-    arrival are left to the next piece. Takes time in proportion to the jobs and spots.
+    of each job. Waits that end after the last arrival are left to the next piece. Takes time in proportion to the jobs and spots.
     ValueError: not one draw a job; an `offer_ttl_s` below 0; times that go backwards.
     """
     if len(draws) != len(job_times_s):
         raise ValueError(f"{len(draws)} draws for {len(job_times_s)} jobs: one each")
     if not offer_ttl_s >= 0.0:
         raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
-    kernel: Callable[..., Any] = _machine_code() if compiled else run
     times_s = _joined("job", start.waiting_since_s, job_times_s)
     spots_s = _joined("spot", start.standing_since_s, spot_times_s)
     decisions = np.zeros(len(times_s) if record else 0, np.int8)
     delays_s = np.full(len(decisions), math.nan)
-    history: tuple[Any, ...] = (times_s, spots_s, np.ascontiguousarray(draws, np.float64))
-    numbers = (*(getattr(rule, name) for name in NUMBERS), offer_ttl_s)
+    history = (times_s, spots_s, np.ascontiguousarray(draws, np.float64))
+    numbers = (*astuple(rule), offer_ttl_s)
     carried = (len(start.waiting_since_s), len(start.standing_since_s), float(start.last_spot_s))
-    waiting: Any = np.empty(len(times_s), np.int64)
-    if not compiled:  # lists are several times quicker than arrays to plain Python
-        waiting = waiting.tolist()
-        history = tuple(values.tolist() for values in history)
+    waiting = np.empty(len(times_s), np.int64)
+    kernel: Callable[..., Any] = run
     answer = kernel(*history, *map(float, numbers), *carried, waiting, decisions, delays_s)
     spot, on_demand, total_s, idle, last_s, head, tail, oldest = answer
-    since_s = times_s[np.asarray(waiting[head:tail], np.int64)]
+    since_s = times_s[waiting[head:tail]]
     # spots that no job took, and that have not lapsed at the last arrival
     standing_s = spots_s[oldest:]
     latest_s = max((float(series[-1]) for series in (times_s, standing_s) if len(series)), default=-math.inf)
@@ -172,11 +170,7 @@ def replay(
     return ReplayOutcome(len(draws), spot, on_demand, total_s, len(spot_times_s), idle, end, *recorded)
 
 
-def prepare() -> None:
-    """Compiles the kernel now rather than at the first replay."""
-    replay(Rule(1.0), [1.0], [2.0], [0.0], start=QueueState((0.5,), (), 0.0))
-
-
+@compiled
 def run(
     times_s: Any,
     spots_s: Any,
@@ -202,7 +196,7 @@ def run(
     are not empty. Returns (spot, on_demand, total_delay_s, idle_spots, last_s, head, tail, oldest).
 
     It is one function since every branch changes the same few numbers: with only the waits that end taken out into
-    another, inlined or not, it ran 20 instead of 48 million jobs/s compiled, and a fifth slower as plain Python.
+    another, inlined or not, it ran 20 instead of 48 million jobs/s.
     """
     jobs, spots, is_recording = len(times_s), len(spots_s), len(decisions) > 0
     job, coming, oldest, head, tail = carried, standing, 0, 0, carried
@@ -265,8 +259,3 @@ def _joined(name: str, before: Sequence[float], values: Times) -> Floats:
     if not (joined[1:] >= joined[:-1]).all():
         raise ValueError(f"{name} times go backwards: sorted ones, none before those of the start")
     return joined
-
-
-@cache
-def _machine_code() -> Callable[..., Any]:
-    return machine.compiled(run)

@@ -33,7 +33,7 @@ class PrintedAlgorithm1(Algorithm1):
         super().__init__(target_delay_s, step_per_s, window, r0, r_max)
         self.eta, self.tolerance, self.has_stopped = step_per_s, tolerance, False
 
-    def arrived(self, now_s: float = 0.0) -> None:
+    def arrived(self, now_s: float) -> None:
         """Count an arrival. At the end of a window, compound eta and move r by it (lines 5 to 8), unless it has stopped."""
         self._arrived += 1
         if self._arrived < self.window or not self._left:
@@ -43,4 +43,4 @@ class PrintedAlgorithm1(Algorithm1):
         self.has_stopped = self.has_stopped or abs(error_s) < self.tolerance * self.target_delay_s
         if not self.has_stopped:
             self.eta = max(-LARGEST_STEP, min(LARGEST_STEP, self.eta * error_s))
-            self.level = min(self.r_max, max(0.0, self.level - self.eta))
+            self.hold(min(self.r_max, max(0.0, self.level - self.eta)))

@@ -20,11 +20,10 @@ from controller.core.queueing.controllers import (
     age_rules,
     algorithm1,
     arrivals,
+    controller,
     delay_budget,
-    fixed,
     replay,
 )
-from controller.core.queueing.queue import Controller
 from controller.numerics.arrays import Floats
 from experiments.claims.paper_b import algorithm1_printed
 from experiments.runtime.tasks import Result
@@ -46,17 +45,17 @@ FIXED, ALGORITHM1, PRINTED, REPLAY, AGE = "fixed r*", "Algorithm 1", "as printed
 class LearningSystem:
     """A controller to be started anywhere; `is_slow`: it needs long runs before its second half is worth judging."""
 
-    make: Callable[[Target, float], Controller]
+    make: Callable[[Target, float], controller.Controller]
     starts: tuple[float, ...] = (SMALL, LARGE)
     is_slow: bool = False
 
 
-def _learner(name: str) -> Callable[[Target, float], Controller]:
+def _learner(name: str) -> Callable[[Target, float], controller.Controller]:
     return lambda target, r0: learners.LEARNERS[name](target.delta_h, target.jobs.mean, r0)
 
 
 SYSTEMS: dict[str, LearningSystem] = {
-    FIXED: LearningSystem(lambda target, _: fixed.Fixed(target.r_star), (SMALL,)),
+    FIXED: LearningSystem(lambda target, _: controller.Controller(replaying.Rule(target.r_star)), (SMALL,)),
     ALGORITHM1: LearningSystem(_learner("algorithm1"), is_slow=True),
     PRINTED: LearningSystem(
         lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, learners.STEP_PER_H, r0=r0)
@@ -83,7 +82,7 @@ def grid(jobs: int) -> Floats:
 
 def deciding_code() -> tuple[ModuleType, ...]:
     """Return the modules that decide on a result."""
-    controllers = (queue, replaying, fixed, algorithm1, delay_budget, arrivals, replay, age_rules, age)
+    controllers = (queue, replaying, controller, algorithm1, delay_budget, arrivals, replay, age_rules, age)
     courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
     return (*controllers, *courses, sys.modules[__name__])
 

@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, sparse, special
 
-from controller.core.queueing.controllers.fixed import admit_probability
+from controller.core.queueing.replay import admit_probability
 from controller.numerics.arrays import Floats
 from experiments.theory.domain import DomainError, not_negative, require
 from experiments.theory.laws import Exponential, Gamma, Law, effective_end, while_it_lasts

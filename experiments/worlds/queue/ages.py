@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import linalg
 
-from controller.core.queueing.queue import admit_probability
-from controller.core.queueing.replay import Rule
+from controller.core.queueing.replay import Rule, admit_probability
 from controller.numerics.arrays import Floats
 from experiments.theory.laws import Law, while_it_lasts
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.queue import (
-    Controller,
     Dispatch,
     OnDemand,
     SpotJob,

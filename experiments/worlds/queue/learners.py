@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.queueing.queue import Controller
 
 # alpha of Algorithm 1, an hour, where jobs come every 12 h: the larger of those that settle in all cases of paper B
 STEP_PER_H, STEP_FOR_H = 0.01, 12.0

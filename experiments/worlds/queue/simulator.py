@@ -24,30 +24,27 @@ def simulate(
     *,
     batches: int = BATCHES,
     warm_up: int = WARM_UP,
-    compiled: bool = True,
 ) -> Estimate:
     """Return E[C], E[T] and pi_0 of the model, from `jobs` jobs after a warm-up that does not count.
 
-    Memory does not grow with `jobs`. The same seed gives the same estimate, compiled or not. ValueError: fewer jobs
+    Memory does not grow with `jobs`. The same seed gives the same estimate. ValueError: fewer jobs
     than batches, fewer than two batches.
     """
     if not 2 <= batches <= jobs:
         raise ValueError(f"{batches} batches of {jobs} jobs: at least two batches, and at least a job each")
     history = DrawnHistory(model.jobs, model.spots, seed)
-    state = _run(model, history, QueueState(), warm_up, np.zeros(5), compiled)
+    state = _run(model, history, QueueState(), warm_up, np.zeros(5))
     rows = np.zeros((batches, 5))
     for index, row in enumerate(rows):
         count = (index + 1) * jobs // batches - index * jobs // batches
-        state = _run(model, history, state, count, row, compiled)
+        state = _run(model, history, state, count, row)
     return estimate(model.k, rows)
 
 
-def _run(
-    model: Model, history: DrawnHistory, state: QueueState, jobs: int, row: Floats, compiled: bool
-) -> QueueState:
+def _run(model: Model, history: DrawnHistory, state: QueueState, jobs: int, row: Floats) -> QueueState:
     """Run one batch: add its sums to the row, and return the state at its end."""
     for piece in history.pieces(jobs):
-        seen = replay(model.rule, *piece, model.offer_ttl_h, state, compiled=compiled)
+        seen = replay(model.rule, *piece, model.offer_ttl_h, state)
         row += (seen.spot, seen.on_demand, seen.total_delay_s, seen.idle_spots, seen.spots)
         state = seen.end.shifted(-piece.end_h)
     return state

@@ -14,12 +14,12 @@ the fit of r to the shape in use, which goes on meanwhile.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from math import inf
-from typing import Unpack
+from typing import Any
 
 from controller.core.queueing.controllers.age_rules import (
     PLAIN,
-    RuleShape,
     ShapeSearch,
     proves,
     saving,
@@ -28,7 +28,6 @@ from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.controllers.replay import (
     MIN_SPOTS,
     Replay,
-    ReplayParameters,
     Search,
     Sliced,
     bisect_level,
@@ -41,22 +40,15 @@ FIRST_SEARCH = 50  # arrivals: before, no shape could prove itself
 class Age(Replay):
     """Parameters are those of `Replay`."""
 
-    def __init__(self, target_delay_s: float, **parameters: Unpack[ReplayParameters]) -> None:
+    def __init__(self, target_delay_s: float, **parameters: Any) -> None:
         super().__init__(target_delay_s, **parameters)
-        self.shape = PLAIN
         self._search_at = min(FIRST_SEARCH, self.window)
         self._searching = Sliced(self.window)
 
-    def follow(self, shape: RuleShape, level: float) -> None:
-        """Decide by this shape at this level from now on."""
-        self.shape = shape
-        self.hold(level)
-        self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
-        self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
-
-    def rule_at(self, level: float) -> Rule:
-        """The shape in use, at another level."""
-        return self.shape.rule(level)
+    @property
+    def shape(self) -> Rule:
+        """The ages of the rule in use."""
+        return replace(self.rule, level=PLAIN.level)
 
     def work(self) -> bool:
         """A slice of the fit of r if that is due, else of the search for a shape."""
@@ -73,10 +65,10 @@ class Age(Replay):
         if shape == self.shape:
             return
         aim_s = self.aim_s()
-        level, outcome = yield from bisect_level(arrivals, shape.rule, aim_s, self.r_max)
-        self.follow(shape, self._believed(level, outcome, aim_s))
+        level, outcome = yield from bisect_level(arrivals, shape, aim_s, self.r_max)
+        self.rule = replace(shape, level=self._believed(level, outcome, aim_s))
 
-    def _choose(self, arrivals: Arrivals) -> Generator[int, None, RuleShape]:
+    def _choose(self, arrivals: Arrivals) -> Generator[int, None, Rule]:
         """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
         older, newer = arrivals.halves()
         found, trials = [], []
@@ -93,5 +85,5 @@ class Age(Replay):
         yield from polish.refine(*found)
         return polish.best if polish.prices.get(polish.best, inf) < inf else PLAIN
 
-    def _trial(self, past: Arrivals, shape: RuleShape) -> Generator[int, None, tuple[float, float]]:
+    def _trial(self, past: Arrivals, shape: Rule) -> Generator[int, None, tuple[float, float]]:
         return saving(past, shape, self.balance.target_delay_s, self.r_max)

@@ -22,10 +22,10 @@ difference (`proves`), or the plain rule, which is optimal for Poisson spots (Th
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import inf, sqrt
-from typing import Protocol
 
 import numpy as np
 
@@ -47,21 +47,10 @@ BATCH, FEWEST_BATCHES = 40, 10  # jobs whose fates are taken together: several t
 CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
 
 
-@dataclass(frozen=True, slots=True)
-class RuleShape:
-    """Ages of the gap in seconds: join below `until_s` or from `from_s` on, with `fewer` in between; leave at `leave_s`."""
-
-    until_s: float = inf
-    from_s: float = inf
-    leave_s: float = inf
-    fewer: float = inf
-
-    def rule(self, level: float) -> Rule:
-        """Return the rule with this level."""
-        return Rule(level, self.until_s, self.from_s, self.leave_s, fewer=self.fewer)
-
-
-PLAIN = RuleShape()
+# A shape is a rule of which the level does not count. `shape` takes the ages in seconds: join below the first or from the second
+# on, with `fewer` jobs in between; leave at the third.
+shape_of = partial(Rule, 0.0)
+PLAIN = Rule(0.0)
 Steps = Generator[int, None, None]
 
 
@@ -71,10 +60,10 @@ class ShapeSearch:
     def __init__(self, arrivals: Arrivals, aim_s: float, r_max: float) -> None:
         self.arrivals, self.aim_s, self.r_max = arrivals, aim_s, r_max
         self.grid_s = ages_grid(arrivals.gaps_s())
-        self.prices: dict[RuleShape, float] = {}
+        self.prices: dict[Rule, float] = {}
 
     @property
-    def best(self) -> RuleShape:
+    def best(self) -> Rule:
         """The cheapest of all that were priced; the first of equals."""
         return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
 
@@ -93,7 +82,7 @@ class ShapeSearch:
                     shape = min([shape, *line], key=self.prices.__getitem__)
         yield from self.refine(self.best)
 
-    def refine(self, *shapes: RuleShape) -> Steps:
+    def refine(self, *shapes: Rule) -> Steps:
         """Smaller and smaller steps around the best of these, one age at a time."""
         yield from self._price(shapes)
         if not shapes:
@@ -105,13 +94,13 @@ class ShapeSearch:
             yield from self._price(neighbours(here, step_s))
             step_s /= 1.0 if self.prices[self.best] < self.prices[here] else 2.0
 
-    def _price(self, shapes: Iterable[RuleShape]) -> Steps:
+    def _price(self, shapes: Iterable[Rule]) -> Steps:
         for shape in shapes:
             if shape not in self.prices:
                 self.prices[shape] = yield from price(self.arrivals, shape, self.aim_s, self.r_max)
 
 
-def price(arrivals: Arrivals, shape: RuleShape, aim_s: float, r_max: float) -> Generator[int, None, float]:
+def price(arrivals: Arrivals, shape: Rule, aim_s: float, r_max: float) -> Generator[int, None, float]:
     """The share of jobs sent to on-demand at the level whose mean delay is the aim; infinity: no level reaches it.
 
     By false position with the Illinois modification (an end that stays twice counts half), then by the line between the
@@ -136,8 +125,8 @@ def price(arrivals: Arrivals, shape: RuleShape, aim_s: float, r_max: float) -> G
     return below[2] + min(1.0, part) * (above[2] - below[2])
 
 
-def _point(arrivals: Arrivals, shape: RuleShape, level: float) -> tuple[float, float, float]:
-    outcome = arrivals.run(shape.rule(level))
+def _point(arrivals: Arrivals, shape: Rule, level: float) -> tuple[float, float, float]:
+    outcome = arrivals.run(replace(shape, level=level))
     return level, outcome.mean_delay_s, outcome.on_demand / max(1, outcome.left)
 
 
@@ -152,59 +141,54 @@ def ages_grid(gaps_s: Floats) -> list[float]:
     ]
 
 
-def families(grid_s: list[float]) -> Iterator[RuleShape]:
+def families(grid_s: list[float]) -> Iterator[Rule]:
     """Only late, only early, and both with a coarser grid; waiting jobs leave when joining ends, or stay; or some may join
     in between."""
     for age_s in grid_s:
-        yield from (RuleShape(0.0, age_s), RuleShape(0.0, age_s, 0.0), RuleShape(0.0, age_s, fewer=1.0))
-        yield from (RuleShape(age_s, inf, age_s), RuleShape(age_s), RuleShape(age_s, fewer=1.0))
+        yield from (shape_of(0.0, age_s), shape_of(0.0, age_s, 0.0), shape_of(0.0, age_s, fewer=1.0))
+        yield from (shape_of(age_s, inf, age_s), shape_of(age_s), shape_of(age_s, fewer=1.0))
     coarse_s = grid_s[::COARSE]
     for place, until_s in enumerate(coarse_s):
         for from_s in coarse_s[place + 1 :]:
-            yield from (RuleShape(until_s, from_s, until_s), RuleShape(until_s, from_s))
-            yield RuleShape(until_s, from_s, fewer=1.0)
+            yield from (shape_of(until_s, from_s, until_s), shape_of(until_s, from_s))
+            yield shape_of(until_s, from_s, fewer=1.0)
 
 
-def lines(shape: RuleShape, ages_s: list[float]) -> Iterator[list[RuleShape]]:
+def lines(shape: Rule, ages_s: list[float]) -> Iterator[list[Rule]]:
     """Each age over the whole grid; then the end of joining together with leaving; then how many fewer in between."""
-    yield [replace(shape, until_s=age_s) for age_s in ages_s if age_s <= shape.from_s]
-    yield [replace(shape, from_s=age_s) for age_s in ages_s if age_s >= shape.until_s]
-    yield [replace(shape, leave_s=age_s) for age_s in ages_s]
-    yield [RuleShape(age_s, shape.from_s, age_s) for age_s in ages_s if age_s <= shape.from_s]
+    yield [replace(shape, admit_until_age_s=age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s]
+    yield [replace(shape, admit_from_age_s=age_s) for age_s in ages_s if age_s >= shape.admit_until_age_s]
+    yield [replace(shape, leave_at_age_s=age_s) for age_s in ages_s]
+    yield [
+        shape_of(age_s, shape.admit_from_age_s, age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s
+    ]
     yield [replace(shape, fewer=fewer) for fewer in FEWER]
 
 
-def neighbours(shape: RuleShape, step_s: float) -> list[RuleShape]:
+def neighbours(shape: Rule, step_s: float) -> list[Rule]:
     """The shapes with one age a step away."""
     moved = [
-        replace(shape, **{name: getattr(shape, name) + sign * step_s})
-        for name in ("until_s", "from_s", "leave_s")
-        for sign in (-1.0, 1.0)
-        if getattr(shape, name) < inf
+        replace(shape, **{name: age_s})
+        for name in ("admit_until_age_s", "admit_from_age_s", "leave_at_age_s")
+        for age_s in (getattr(shape, name) - step_s, getattr(shape, name) + step_s)
+        if 0.0 <= age_s < inf
     ]
-    return [near for near in moved if min(near.until_s, near.leave_s) >= 0.0 and near.until_s <= near.from_s]
-
-
-class Shape(Protocol):
-    """Rules that differ in their level."""
-
-    def rule(self, level: float) -> Rule:
-        """Return the rule with this level."""
+    return [near for near in moved if near.admit_until_age_s <= near.admit_from_age_s]
 
 
 def saving(
-    arrivals: Arrivals, shape: Shape, aim_s: float, r_max: float, against: Shape = PLAIN
+    arrivals: Arrivals, shape: Rule, aim_s: float, r_max: float
 ) -> Generator[int, None, tuple[float, float]]:
-    """Return the share of jobs that the shape keeps from on-demand where the other does not, and its standard error.
+    """Return the share of jobs that the shape keeps from on-demand where the plain one does not, and its standard error.
 
     Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.
     """
-    if shape == against or not len(arrivals.jobs_s):
+    if shape == PLAIN or not len(arrivals.jobs_s):
         return 0.0, 0.0
     sent = []
-    for candidate in (against, shape):
-        level, _ = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
-        decisions = arrivals.run(candidate.rule(level), record=True).decisions
+    for candidate in (PLAIN, shape):
+        level, _ = yield from bisect_level(arrivals, candidate, aim_s, r_max)
+        decisions = arrivals.run(replace(candidate, level=level), record=True).decisions
         yield len(arrivals)
         assert decisions is not None  # they were asked for
         sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))

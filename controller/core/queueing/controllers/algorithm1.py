@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from math import inf
 
-from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.replay import Rule
 
 WINDOW = 100  # W: with alpha of .005 to .01 an hour and r_max = 8 it converges in all cases of paper B
 R_MAX = 8.0
@@ -27,7 +28,7 @@ def next_level(
     return min(r_max, max(0.0, level - step_per_s * (mean_delay_s - target_delay_s)))
 
 
-class Algorithm1(Fixed):
+class Algorithm1(Controller):
     """r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile.
 
     `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
@@ -43,7 +44,7 @@ class Algorithm1(Fixed):
         r0: float = 1.0,
         r_max: float = R_MAX,
     ) -> None:
-        super().__init__(r0)
+        super().__init__(Rule(r0))
         if not 0.0 <= target_delay_s < inf:
             raise ValueError(f"target delay {target_delay_s} s: a finite duration of 0 or more")
         if not 0.0 < step_per_s < inf:
@@ -56,12 +57,12 @@ class Algorithm1(Fixed):
         self.window, self.r_max = window, r_max
         self._arrived, self._left, self._delay_s = 0, 0, 0.0
 
-    def arrived(self, now_s: float = 0.0) -> None:
+    def arrived(self, now_s: float) -> None:
         """Counts; at the end of a window, moves r and begins the next one."""
         self._arrived += 1
         if self._arrived >= self.window and self._left:
             mean_s = self._delay_s / self._left
-            self.level = next_level(self.level, mean_s, self.target_delay_s, self.step_per_s, self.r_max)
+            self.hold(next_level(self.level, mean_s, self.target_delay_s, self.step_per_s, self.r_max))
             self._arrived, self._left, self._delay_s = 0, 0, 0.0
 
     def left(self, delay_s: float) -> None:

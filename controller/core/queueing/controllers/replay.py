@@ -13,13 +13,13 @@ and is called between decisions: a decision only compares a draw with r.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
+from dataclasses import replace
 from math import inf
-from typing import TypedDict
 
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
+from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.controllers.delay_budget import Balance
-from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.replay import ReplayOutcome, Rule
 
 # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
@@ -31,7 +31,6 @@ STEP = 0.5  # of r, at a fit whose past says nothing of r
 EXACT = 0.001  # relative error of the delay at which a bisection stops
 
 Search = Generator[int, None, None]  # yields the steps that it has just taken
-RuleAt = Callable[[float], Rule]
 
 
 class Sliced:
@@ -64,20 +63,20 @@ class Sliced:
 
 
 def bisect_level(
-    arrivals: Arrivals, rule_at: RuleAt, aim_s: float, r_max: float
+    arrivals: Arrivals, rule: Rule, aim_s: float, r_max: float
 ) -> Generator[int, None, tuple[float, ReplayOutcome]]:
-    """The level in [0, r_max] at which the mean delay over `arrivals` is `aim_s` (or the nearest to it), and its outcome.
+    """The level in [0, r_max] of the rule at which the mean delay over `arrivals` is `aim_s` (or nearest), and its outcome.
 
     Yields after each replay.
     """
     low, high = 0.0, r_max
-    level, outcome = r_max, arrivals.run(rule_at(r_max))
+    level, outcome = r_max, arrivals.run(replace(rule, level=r_max))
     yield len(arrivals)
     if outcome.mean_delay_s <= aim_s:
         return level, outcome
     for _ in range(HALVINGS):
         level = (low + high) / 2.0
-        outcome = arrivals.run(rule_at(level))
+        outcome = arrivals.run(replace(rule, level=level))
         yield len(arrivals)
         if abs(outcome.mean_delay_s - aim_s) <= EXACT * aim_s:
             break
@@ -85,17 +84,7 @@ def bisect_level(
     return level, outcome
 
 
-class ReplayParameters(TypedDict, total=False):
-    """Parameters of `Replay` and of the rules that extend it."""
-
-    every: int
-    r0: float
-    r_max: float
-    offer_ttl_s: float
-    window: int
-
-
-class Replay(Fixed):
+class Replay(Controller):
     """r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
 
     `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept. ValueError: a parameter that cannot work.
@@ -111,7 +100,7 @@ class Replay(Fixed):
         offer_ttl_s: float = 0.0,
         window: int = WINDOW,
     ) -> None:
-        super().__init__(r0)
+        super().__init__(Rule(r0))
         if every < 1 or not r0 <= r_max < inf:
             raise ValueError(f"every {every}, r0 {r0}, r_max {r_max}: every >= 1 and r0 <= r_max < infinity")
         self.every, self.r_max, self.window = every, r_max, window
@@ -119,12 +108,12 @@ class Replay(Fixed):
         self._arrived, self._fitted_at = 0, 0
         self._fitting = Sliced(window)
 
-    def arrived(self, now_s: float = 0.0) -> None:
+    def arrived(self, now_s: float) -> None:
         """Recorded."""
         self._arrived += 1
         self.history.job(now_s)
 
-    def spot(self, now_s: float = 0.0) -> None:
+    def spot(self, now_s: float) -> None:
         """Recorded."""
         self.history.spot(now_s)
 
@@ -146,14 +135,6 @@ class Replay(Fixed):
                 self._fitting.begin(self._fit())
         return self._fitting.slice()
 
-    def hold(self, level: float) -> None:
-        """Decide at this level from now on."""
-        self.level = level
-
-    def rule_at(self, level: float) -> Rule:
-        """The rule that is followed, at another level."""
-        return Rule(level)
-
     def aim_s(self) -> float:
         """The mean delay to aim at now. The jobs that wait have waited at least since as many of the last arrivals."""
         return self.balance.aim_s(self.history.since_s(self._arrived - self.balance.jobs))
@@ -161,7 +142,7 @@ class Replay(Fixed):
     def _fit(self) -> Search:
         arrivals = self.history.arrivals()
         aim_s = self.aim_s()
-        level, outcome = yield from bisect_level(arrivals, self.rule_at, aim_s, self.r_max)
+        level, outcome = yield from bisect_level(arrivals, self.rule, aim_s, self.r_max)
         self.hold(self._believed(level, outcome, aim_s))
 
     def _believed(self, level: float, outcome: ReplayOutcome, aim_s: float) -> float:
