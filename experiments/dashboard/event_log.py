@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.core.model import facts as f
 from experiments.dashboard.campus_state import Row
-from experiments.results.history import OVER, end_of_attempt
+from experiments.results.history import OVER, end_of_attempt, turn_of_host
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000
 # facts that are not told: they come and go with each checkpoint, or are counters
@@ -87,17 +87,14 @@ class EventLog:
                 self.bars.put(version, f"{job}#{attempt}", job=job, attempt=attempt, host=host, **begun)
             case f.JobRunning(job=job, attempt=attempt) if self.bars.get(f"{job}#{attempt}"):
                 self.bars.put(version, f"{job}#{attempt}", run_s=at_s)
-            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
-                self._begin(version, host, "notice", at_s)
-            case f.HostReclaimed(host=host):
-                self._end(version, at_s, host, "notice")
-                self._begin(version, host, "closed", at_s)
-            case f.HostReturned(host=host):
-                self._end(version, at_s, host, "notice", "closed")
-            case f.HostLost(host=host):
-                self._begin(version, host, "silent", at_s)
-            case f.HostJoined(host=host):
-                self._end(version, at_s, host, "silent", *(("closed", "notice") if fact.lent else ()))
+        if turn := turn_of_host(fact):
+            host, ended, kind, _ = turn
+            for each in ended:
+                if (key := self._open.pop((host, each), "")) and self.spans.get(key):
+                    self.spans.put(version, key, to_s=at_s)
+            if kind and (host, kind) not in self._open:
+                key = self._open[host, kind] = f"{host} {kind} {at_s:.6f}"
+                self.spans.put(version, key, host=host, kind=kind, from_s=at_s, to_s=None)
         if (ending := end_of_attempt(fact)) is not None:
             job, attempt, how = ending
             key = f"{job}#{attempt}"
@@ -106,16 +103,6 @@ class EventLog:
                 self.bars.put(version, key, to_s=at_s, how=how)
             if how in OVER:
                 self._colour.pop(job, None)
-
-    def _begin(self, version: int, host: str, kind: str, at_s: float) -> None:
-        if (host, kind) not in self._open:
-            key = self._open[host, kind] = f"{host} {kind} {at_s:.6f}"
-            self.spans.put(version, key, host=host, kind=kind, from_s=at_s, to_s=None)
-
-    def _end(self, version: int, at_s: float, host: str, *kinds: str) -> None:
-        for kind in kinds:
-            if (key := self._open.pop((host, kind), "")) and self.spans.get(key):
-                self.spans.put(version, key, to_s=at_s)
 
     def _draw(self, version: int, at_s: float, length: int, level: float | None) -> None:
         if self.curve and self.curve[-1][1:] == (length, level):

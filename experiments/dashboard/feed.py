@@ -21,7 +21,7 @@ from experiments.dashboard.campus_state import CampusState, Row
 from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource
 from experiments.results.link_rates import RoutesThen
-from experiments.results.narration import describe, notable, particulars
+from experiments.results.narration import TONES, describe, notable, particulars
 from topologies.errors import TestbedError
 
 POLL_S = 0.05  # between two looks at a journal
@@ -29,9 +29,6 @@ USE_S = 0.5  # between two looks at what agents count
 READ = 2000  # facts at a time
 KEYFRAMES, FIRST_SPACING = 256, 500  # kept; facts between two of them, at first
 LINES = 200  # in one answer, at most
-BAD = {"HostLost", "JobStopped", "WorkLost", "JobFailed", "MigrationDegraded", "CheckpointRefused"}
-GOOD = {"HostReturned", "JobFinished", "WorkTakenUp", "HostJoined"}
-MOVES = {"MigrationAdmitted", "MigrationFinished", "JobRedirected"}
 DECIDED = {  # by P1, P2, P3 or the queue
     *("JobQueued", "JobRedirected", "JobDispatched", "JobWaits"),
     *("CheckpointPlanned", "MigrationAdmitted", "MigrationDegraded"),
@@ -162,7 +159,7 @@ def _line(number: int, at_s: float, fact: Any) -> Row:
         "n": number,
         "at_s": at_s,
         "text": describe(fact),
-        "tone": "bad" if name in BAD else "good" if name in GOOD else "calm" if name in MOVES else "",
+        "tone": TONES.get(type(fact), ""),
         "notable": notable(fact) and name != "CheckpointPlanned",
         "decided": name in DECIDED,
         "job": getattr(fact, "job", ""),

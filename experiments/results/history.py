@@ -182,6 +182,25 @@ def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
     return None
 
 
+SPANS = {"notice": "under notice", "closed": "with its owner", "silent": "agent lost"}
+
+
+def turn_of_host(fact: f.AnyFact) -> tuple[str, tuple[str, ...], str, str] | None:
+    """Return (host, its SPANS that end, the one that begins or "", the reason) if a fact changes what a host is doing."""
+    match fact:
+        case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+            return host, (), "notice", f"notice of {notice_s:.2f} s"
+        case f.HostReclaimed(host=host):
+            return host, ("notice",), "closed", SPANS["closed"]
+        case f.HostReturned(host=host):
+            return host, ("notice", "closed"), "", ""
+        case f.HostLost(host=host, reason=reason):
+            return host, (), "silent", f"agent lost: {reason}"
+        case f.HostJoined(host=host, lent=lent):
+            return host, ("silent", *(("closed", "notice") if lent else ())), "", ""
+    return None
+
+
 class Where(StrEnum):
     """Whereabouts of a job, as far as the journal proves them."""
 

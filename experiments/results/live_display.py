@@ -20,7 +20,7 @@ from rich.text import Text
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario
-from experiments.results.narration import Narrator, notable
+from experiments.results.narration import TONES, Narrator, notable
 from testbed.messages import HostStatus, Status
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate
@@ -33,13 +33,7 @@ STYLES = {
     "lost": "white on red",
     "absent": "bright_black",
 }
-EVENT_STYLES: dict[type[f.Fact], str] = {
-    **dict.fromkeys((f.HostLost, f.JobStopped, f.WorkLost, f.JobFailed, f.MigrationDegraded), "red"),
-    **dict.fromkeys((f.HostReturned, f.WorkTakenUp, f.JobFinished), "green"),
-    **dict.fromkeys((f.MigrationAdmitted, f.MigrationFinished), "cyan"),
-    **dict.fromkeys((f.JobCancelled, f.JobRedirected), "magenta"),
-    f.HostReclaimed: "yellow",
-}
+COLOURS = {"bad": "red", "good": "green", "calm": "cyan", "": ""}
 MAX_NAMED = 60  # hosts that are shown with their jobs; of more, each is a square
 EVENTS_KEPT = 60
 COUNTS = ("submitted", "waiting", "running", "moving", "finished", "failed", "on_demand")
@@ -76,7 +70,7 @@ class Live:
         told = self._narrator.tell(fact)
         if told is None or not notable(fact):
             return
-        self._events.append(Text(f"{at_s:7.1f} s  {told}", EVENT_STYLES.get(type(fact), ""), no_wrap=True))
+        self._events.append(Text(f"{at_s:7.1f} s  {told}", COLOURS[TONES.get(type(fact), "")], no_wrap=True))
         if self._live is None:
             self._console.print(f"{at_s:7.1f} s  {told}", markup=False, highlight=False, soft_wrap=True)
 

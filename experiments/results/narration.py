@@ -61,6 +61,15 @@ DETAILS: dict[type[f.Fact], str] = {
 }
 
 
+# of a fact for those who watch: what is lost, what is won, where jobs go
+TONES: dict[type[f.Fact], str] = {
+    **dict.fromkeys((f.HostLost, f.JobStopped, f.WorkLost, f.JobFailed), "bad"),
+    **dict.fromkeys((f.MigrationDegraded, f.CheckpointRefused), "bad"),
+    **dict.fromkeys((f.HostReturned, f.JobFinished, f.WorkTakenUp, f.HostJoined), "good"),
+    **dict.fromkeys((f.MigrationAdmitted, f.MigrationFinished, f.JobRedirected), "calm"),
+}
+
+
 class _Words(string.Formatter):
     """Format strings that tell a number in its unit, and a flag in words."""
 

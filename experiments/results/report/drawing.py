@@ -67,7 +67,6 @@ class Shape:
     d: str = ""
     text: str = ""
     anchor: str = "start"
-    stroke: float | None = None
     tip: str = ""
     job: str = ""
     id: str = ""
@@ -154,7 +153,6 @@ class Picture:
     height: float
     clock: RunClock = field(default_factory=lambda: RunClock(1.0))
     look: str = ""
-    style: str = ""
     left: float = 52.0
     right: float = 12.0
     most: int = MOST_MARKS

@@ -9,7 +9,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from experiments.results.history import OVER, Attempt, Timed, attempts, end_s
+from experiments.results.history import OVER, SPANS, Attempt, Timed, attempts, end_s, turn_of_host
 from experiments.results.narration import CAUSES
 from experiments.results.report.drawing import Picture, Shape, path, steps
 from experiments.results.report.times import RunClock
@@ -25,7 +25,6 @@ LANE_HEIGHTS, MIN_LANE_HEIGHT = ((40, 18.0), (100, 13.0), (250, 8.0)), 5.0
 COLOURS = 8
 LABELLED = 14.0  # height of a lane in which names of jobs can be read
 LETTER = 6.2  # width of a letter in a bar
-SPANS = {"notice": "under notice", "closed": "with its owner", "silent": "agent lost"}
 KILLED = ("emergency", "deadline", "agent_lost")
 
 
@@ -65,18 +64,11 @@ def spans(facts: Sequence[Timed], until_s: float) -> list[TimelineSpan]:
         done.extend(TimelineSpan(host, kind, from_s, at_s, why) for kind, (from_s, why) in ended)
 
     for at_s, fact in facts:
-        match fact:
-            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
-                opened.setdefault((host, "notice"), (at_s, f"notice of {notice_s:.2f} s"))
-            case f.HostReclaimed(host=host):
-                close(at_s, host, "notice")
-                opened.setdefault((host, "closed"), (at_s, SPANS["closed"]))
-            case f.HostReturned(host=host):
-                close(at_s, host, "notice", "closed")
-            case f.HostLost(host=host):
-                opened.setdefault((host, "silent"), (at_s, f"agent lost: {fact.reason}"))
-            case f.HostJoined(host=host):
-                close(at_s, host, "silent", *(("closed", "notice") if fact.lent else ()))
+        if turn := turn_of_host(fact):
+            host, ended, begun, why = turn
+            close(at_s, host, *ended)
+            if begun:
+                opened.setdefault((host, begun), (at_s, why))
     for host, kind in list(opened):
         close(until_s, host, kind)
     return done
