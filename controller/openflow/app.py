@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,16 +73,8 @@ ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained
 CUT_WITHIN_S = 1.0  # a client that had a trunk drained and leaves has cut it, or the trunk is used again
 
 
-class Said(EventBase):  # type: ignore[misc]
-    """A client has said something; None: it is gone."""
-
-    def __init__(self, client: Client, message: ToController | None) -> None:
-        super().__init__()
-        self.client, self.message = client, message
-
-
-class TimePassed(EventBase):  # type: ignore[misc]
-    """It is time to do this."""
+class Posted(EventBase):  # type: ignore[misc]
+    """Work that another thread leaves to the application's own."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         super().__init__()
@@ -175,7 +168,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         """Start as any application does, and listen to clients."""
         super().start()
         if self.socket is not None:
-            Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))
+            Clients(self.socket, lambda client, message: self._post(partial(self._hear, client, message)))
 
     @set_ev_cls(ofp_event.EventOFPHello, [HANDSHAKE_DISPATCHER])  # type: ignore[untyped-decorator]
     def hello_said(self, event: Any) -> None:
@@ -330,11 +323,17 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     # ------------------------------------------------------------ what clients want
 
-    @set_ev_cls(Said)  # type: ignore[untyped-decorator]
-    def client_said(self, event: Said) -> None:
+    @set_ev_cls(Posted)  # type: ignore[untyped-decorator]
+    def posted(self, event: Posted) -> None:
+        """Do what another thread has left to this one."""
+        event.act()
+
+    def _post(self, act: Callable[[], None]) -> None:
+        self.send_event(self.name, Posted(act))
+
+    def _hear(self, client: Client, message: ToController | None) -> None:
         """Take what a client wants: ways, loads heeded, a trunk drained; None: the client is gone."""
-        client = event.client
-        match event.message:
+        match message:
             case WantedWays() as ways:
                 self._ways = ways
                 self._keep_ways()
@@ -359,13 +358,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     self._coordinator = None
                 self._after(CUT_WITHIN_S, lambda: self._forget(client))
 
-    @set_ev_cls(TimePassed)  # type: ignore[untyped-decorator]
-    def time_passed(self, event: TimePassed) -> None:
-        """Do what was put off."""
-        event.act()
-
     def _after(self, delay_s: float, act: Callable[[], None]) -> None:
-        timer = threading.Timer(delay_s, lambda: self.send_event(self.name, TimePassed(act)))
+        timer = threading.Timer(delay_s, self._post, [act])
         timer.daemon = True
         timer.start()
 
@@ -513,7 +507,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             self._go_on()
 
         wait_until_followed(control, touch)
-        self.send_event(self.name, TimePassed(go_on))
+        self._post(go_on)
 
     def _clear(self, changes: int) -> None:
         """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""
