@@ -192,17 +192,6 @@ async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
-async def test_workload_of_a_third_party_runs_by_its_name(tmp_path: Path) -> None:
-    name = third_party(tmp_path, "def work(self): time.sleep(0.001)")
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0))
-        assert await next_of(job, Started) == Started(0, b"mine")
-        await next_of(job, Progress)
-        taken = await job.snapshot(tmp_path / "snap")
-        assert (tmp_path / "snap").read_text() == str(taken.step)
-
-
-@pytest.mark.trio
 async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     name = third_party(tmp_path, "def work(self): raise ZeroDivisionError('oh')")
     async with desk(tmp_path) as d:
@@ -354,24 +343,15 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
         assert (await job.stop()).status == -9
 
 
-@pytest.mark.trio
-async def test_lease_that_lapses_ends_the_job_with_its_own_status(tmp_path: Path) -> None:
-    async with desk(tmp_path, lease_s=1.0) as d:
-        events = await all_events(await d.start(synthetic(steps=100_000)))
-        exited = events[-1]
-        assert isinstance(exited, Exited)
-        assert exited.lease_lapsed
-        assert exited.status == EXIT_LEASE_LAPSED
-        assert d.lease.left_s() <= 0.0
-
-
 @pytest.mark.parametrize("work", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
 @pytest.mark.trio
 async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
     name = third_party(tmp_path, f"def work(self): {work}")
     async with desk(tmp_path, lease_s=1.0) as d:
-        job = await d.start(WorkloadSpec(name, {}))
-        assert (await next_of(job, Exited)).lease_lapsed
+        exited = await next_of(await d.start(WorkloadSpec(name, {})), Exited)
+        assert exited.lease_lapsed
+        assert exited.status == EXIT_LEASE_LAPSED
+        assert d.lease.left_s() <= 0.0
 
 
 @pytest.mark.trio
