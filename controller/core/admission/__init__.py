@@ -1,5 +1,4 @@
-"""Paper A, P3: which migrations can keep their deadlines, and at what rates. `admission` has the rules, `moore_hodgson`
-the one for fluid flows on a network, `schedule` the timetable of what is
-admitted, `reservation` one admitted transfer. `lifecycle.migration` asks. May import `network` and `controller.numerics` only.
-Begin with `admission`.
+"""Paper A, P3: which migrations can keep their deadlines, and at what rates. `admission` has the rules, `schedule` the
+timetable of what is admitted, `reservation` one admitted transfer. `lifecycle.migration` asks. May import `network` and
+`controller.numerics` only. Begin with `admission`.
 """

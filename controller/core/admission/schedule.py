@@ -105,7 +105,7 @@ def timetable(
     """Return a schedule that delivers every migration by its due time, if the rule finds one (see the module).
 
     Otherwise a schedule that says which are late: those are sent too, with what the others leave. Independent of the
-    order of `requests`; equal due times go by key. ValueError: a link without a share.
+    order of `requests`; equal due times go by key.
     """
     ordered = sorted(requests, key=by_due)
     late, found = _simulate(_freight(ordered, share, now_s), now_s)
@@ -154,7 +154,6 @@ def _freight(
     number: dict[DirectedLink, int] = {}
     first, crossed, rows = [0], list[int](), list[tuple[float, ...]]()
     for request in requests:
-        check_known(request.links, share)
         crossed += [number.setdefault(link, len(number)) for link in request.links]
         first.append(len(crossed))
         peak = min([request.cap_bytes_per_s, *(share[link] for link in request.links)])
@@ -169,13 +168,6 @@ def _freight(
     )
     links, shares = np.array(crossed, dtype=np.intp), np.array([share[link] for link in number], dtype=float)
     return _Freight(payloads, starts_s, dues_s, peaks, leasts, left, rates, np.array(first), links, shares)
-
-
-def check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, float]) -> None:
-    """ValueError: a link without a share."""
-    for link in links:
-        if link not in share:
-            raise ValueError(f"link {link}: no migration share is known")
 
 
 @compiled

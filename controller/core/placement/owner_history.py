@@ -75,11 +75,6 @@ class _Totals:
             self.rows[BEFORE, columns] -= sign * clock[columns]
             self.rows[LENT, columns] += sign
 
-    def lent_s(self, clock: Floats) -> Floats:
-        """Return the time lent until these clocks."""
-        lent_s: Floats = self.rows[BEFORE] + self.rows[LENT] * clock
-        return lent_s
-
 
 class OwnerHistory:
     """Lendings and departures of these hosts in the last `window_s` seconds. Times must not go backwards.
@@ -153,8 +148,9 @@ class OwnerHistory:
     def seen(self, now_s: float) -> tuple[Floats, Floats]:
         """Return departures and lent time (s) in the window that ends now, in the columns of `hazard`."""
         (until, _), (since, _) = self._clock(now_s), self._clock(self._begin_s(now_s))
-        lent_s = self._head.lent_s(until) - self._tail.lent_s(since)
-        return self._head.rows[TAKEN] - self._tail.rows[TAKEN], np.maximum(0.0, lent_s)
+        head, tail = self._head.rows, self._tail.rows
+        lent_s = head[BEFORE] + head[LENT] * until - (tail[BEFORE] + tail[LENT] * since)
+        return head[TAKEN] - tail[TAKEN], np.maximum(0.0, lent_s)
 
     def levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """Return the upper bound of each host's rate of departures, per second, and the profile of the day: 24 factors.

@@ -26,7 +26,6 @@ Bandwidths are lower bounds and survivals come from upper hazards; both are the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -169,38 +168,33 @@ def select(
     if k_min is not None:
         local = rows[candidates.buildings[rows] == request.source_building]
         rows = local if len(local) >= max(1, k_min) else rows
-    risks, away_s = risks_and_ways_on(candidates, there_s, as_printed=as_printed)
-    scores = score_s(there_s, risks, away_s, float(alpha))[rows]
-    best = int(scores.argmin() if scores.min() < np.inf else there_s[rows].argmin())
-    return _choice(candidates, there_s, int(rows[best]), float(scores[best]))
-
-
-def risks_and_ways_on(candidates: Candidates, there_s: Floats, *, as_printed: bool) -> tuple[Floats, Floats]:
-    """Return each candidate's risk, and the seconds that leaving it costs: T_mig where no other host could take the job."""
+    # where no other host could take the job, leaving takes as long as coming
     away_s = np.where(np.isnan(candidates.mean_migration_s), there_s, candidates.mean_migration_s)
     if as_printed:
-        return 1.0 - candidates.survival, away_s
-    return candidates.expected_reclaims, away_s + candidates.added_loss_s
+        scores = score_s(there_s, 1.0 - candidates.survival, away_s, float(alpha))[rows]
+    else:
+        away_s = away_s + candidates.added_loss_s
+        scores = score_s(there_s, candidates.expected_reclaims, away_s, float(alpha))[rows]
+    best = int(scores.argmin() if scores.min() < np.inf else there_s[rows].argmin())
+    return _choice(candidates, there_s, int(rows[best]), float(scores[best]))
 
 
 def select_standby(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
-    """Choose the host to keep a job's checkpoints that costs least (`standby_costs_s`)."""
+    """Choose the host to keep a job's checkpoints that costs least.
+
+    A host costs the seconds to send a checkpoint there, and from there to a GPU where it has none free.
+    """
     there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
     rows = _feasible(request, candidates, there_s, in_time=False)
     if isinstance(rows, NoDestination):
         return rows
-    cost_s = standby_costs_s(request, candidates, there_s)[rows]
+    on_s = np.nan_to_num(candidates.mean_migration_s - request.restart_s, nan=0.0)
+    on_s = np.where(candidates.free_gpus >= request.gpus, 0.0, on_s)
+    cost_s = (there_s - request.restart_s + on_s)[rows]
     best = int(cost_s.argmin())
     return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
-
-
-def standby_costs_s(request: PlacementRequest, candidates: Candidates, there_s: Floats) -> Floats:
-    """Return the seconds to send a checkpoint to each host, and from there to a GPU where it has none free."""
-    on_s = np.nan_to_num(candidates.mean_migration_s - request.restart_s, nan=0.0)
-    cost_s: Floats = there_s - request.restart_s + np.where(candidates.free_gpus >= request.gpus, 0.0, on_s)
-    return cost_s
 
 
 def select_random(
@@ -250,46 +244,27 @@ def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> D
 def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
-    """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
-    missing = first_missing(request, columns, there_s, in_time)
+    """Return the rows that lack nothing; else the first requirement that no row meets, and the host that came closest to it."""
+    within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
+    lacks = np.stack(  # in the order of `Missing`
+        (
+            (request.gpus if request.needs_gpu else 0) - columns.free_gpus,
+            request.memory_bytes - columns.memory_bytes,
+            request.min_capability - columns.capability,
+            columns.load - request.max_load,
+            np.where(there_s < np.inf, 0.0, np.inf),
+            there_s - within_s if within_s < math.inf else np.zeros(len(columns)),
+        )
+    )
+    meets = lacks <= 0.0
+    missing = np.where(meets.all(axis=0), len(lacks), meets.argmin(axis=0))
+    missing[columns.hosts == request.source] = -1
     furthest = int(missing.max(initial=-1))
     rows = np.flatnonzero(missing == furthest)
-    if furthest == len(REQUIREMENTS):
+    if furthest == len(lacks):
         return rows
     if furthest < 0:
         return NoDestination(Missing.CANDIDATE)
-    reason, lacks = REQUIREMENTS[furthest]
-    lacking = lacks(request, columns, there_s)
-    closest = rows[lacking[rows].argmin()]
-    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
-
-
-def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
-    """The number of the first of REQUIREMENTS that each candidate lacks, their count if none; -1: it is the source."""
-    within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
-    meets = np.stack(
-        (
-            columns.free_gpus >= (request.gpus if request.needs_gpu else 0),
-            columns.memory_bytes >= request.memory_bytes,
-            columns.capability >= request.min_capability,
-            columns.load <= request.max_load,
-            there_s < np.inf,
-            there_s <= within_s,
-        )
-    )
-    missing = np.where(meets.all(axis=0), len(meets), meets.argmin(axis=0))
-    return np.where(columns.hosts == request.source, -1, missing)
-
-
-Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
-REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
-    (Missing.GPU, lambda request, columns, there_s: request.gpus - columns.free_gpus),
-    (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
-    (
-        Missing.CAPABILITY,
-        lambda request, columns, there_s: request.min_capability - columns.capability,
-    ),
-    (Missing.LOAD, lambda request, columns, there_s: columns.load - request.max_load),
-    (Missing.PATH, lambda request, columns, there_s: np.where(there_s < math.inf, 0.0, math.inf)),
-    (Missing.TIME, lambda request, columns, there_s: there_s - (request.notice_s or 0.0)),
-)
+    closest = rows[lacks[furthest, rows].argmin()]
+    reason = [*Missing][1 + furthest]
+    return NoDestination(reason, str(columns.hosts[closest]), float(lacks[furthest, closest]))
