@@ -196,33 +196,18 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     return column
 
 
-def _give_recoveries(
-    cluster: Cluster, rows: FlowRows, recoveries: Sequence[int], floors: list[float]
-) -> list[float]:
-    """Return the floors, with those of recoveries in these rows raised to all that other floors leave of their ways.
-
-    The shortest recovery comes first.
-    """
-    flows, paths = rows
-    floor = np.array(floors, dtype=float)
-    left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
-    for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
-        way = paths.link[paths.start[row] : paths.start[row + 1]]
-        if len(way):
-            rate = max(0.0, float(left[way].min()))
-            floor[row] += rate
-            left[way] -= rate
-    raised: list[float] = floor.tolist()
-    return raised
-
-
 def settle(cluster: Cluster) -> None:
-    """Share all links again (max-min of totals with floors and caps), and announce changed rates, falls first."""
+    """Share all links again, and announce changed rates, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
     rows = cluster.flows.rows()
-    for row, rate, link in _moved(cluster, rows):
-        flow = rows.flows[row]
+    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in rows.flows], dtype=bool)
+    rates, held_by = _shared(cluster, rows, is_stream)
+    before = np.array([flow.rate_bytes_per_s for flow in rows.flows], dtype=float)
+    fell = np.flatnonzero(before > rates * (1.0 + LEAST_FALL))
+    rose = np.flatnonzero(rates > before * (1.0 + np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)))
+    for row in (*fell.tolist(), *rose.tolist()):
+        flow, rate, link = rows.flows[row], float(rates[row]), int(held_by[row])
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
@@ -241,45 +226,38 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _moved(cluster: Cluster, rows: FlowRows) -> list[tuple[int, float, int]]:
-    """Return rows of flows whose rate is to be announced, falls first, with their rates and binding links."""
+def _shared(cluster: Cluster, rows: FlowRows, is_stream: Mask) -> tuple[Floats, Numbers]:
+    """Return max-min rates of totals with floors and caps, and the links that bind them.
+
+    Streams of checkpoints share what is lent of the reserve on top.
+    """
     flows, paths = rows
-    old = [flow.rate_bytes_per_s for flow in flows]
-    caps = [flow.cap_bytes_per_s for flow in flows]
-    floors = [flow.floor_bytes_per_s for flow in flows]
-    below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
-    for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
-        floors[row] = caps[row]
-    if cluster.apart:
-        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
-            floors[row], caps[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first and not all(below):
-        recoveries = [
-            row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart
-        ]
-        if recoveries:
-            floors = _give_recoveries(cluster, rows, recoveries, floors)
-    floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
-    is_stream = np.array(below, dtype=bool)
+    bounds = [_bounds(flow, flow.source not in cluster.apart) for flow in flows]
+    floor, cap = np.array(bounds, dtype=float).reshape(-1, 2).T.copy()
+    if cluster.policy.recoveries_first and not is_stream.all():
+        _raise_recoveries(cluster, rows, floor)
     wants = Wants(cluster.network, paths, np.ones(len(flows)), floor, cap)
     rates, held_by = cluster.policy.share(wants, cluster.capacity.given_column)
-    if cluster.policy.borrows and is_stream.any():
-        rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
-    before, least_rise = np.array(old, dtype=float), np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
-    fell = np.flatnonzero(before > rates * (1.0 + LEAST_FALL))
-    rose = np.flatnonzero(rates > before * (1.0 + least_rise))
-    return [(row, float(rates[row]), int(held_by[row])) for row in (*fell.tolist(), *rose.tolist())]
-
-
-def _lend(
-    cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
-) -> tuple[Floats, Numbers]:
-    """Return rates where streams of checkpoints (`below`) share what is lent of the reserve on top of the share."""
+    if not cluster.policy.borrows or not is_stream.any():
+        return rates, held_by
     # a sender that is not connected may have more than is left
-    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.capacity.lent_column)
-    more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
+    capacity = np.maximum(paths.load(rates, len(cluster.network)), cluster.capacity.lent_column)
+    more = replace(wants, floor=rates, cap=np.where(is_stream, np.maximum(rates, cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
-    return np.where(below, raised, rates), np.where(below, bound, held_by)
+    return np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
+
+
+def _raise_recoveries(cluster: Cluster, rows: FlowRows, floor: Floats) -> None:
+    """Raise the floors of recoveries to all that other floors leave of their ways, the shortest recovery first."""
+    flows, paths = rows
+    left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
+    recoveries = [n for n, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
+    for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
+        way = paths.link[paths.start[row] : paths.start[row + 1]]
+        if len(way):
+            rate = max(0.0, float(left[way].min()))
+            floor[row] += rate
+            left[way] -= rate
 
 
 def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:

@@ -156,14 +156,12 @@ def _resend(cluster: Cluster, host: HostState) -> None:
     running = [job for job in here if job.phase is Phase.RUNNING]
     if cluster.routes.has_choice and any(job.phase is Phase.MOVING for job in here):
         take_live_ways(cluster)  # it plans those anew that have none
-    moving = [job for job in here if job.phase is Phase.MOVING]
     for job in here:
         if job.phase is Phase.CANCELLING:
             tell_to_end(cluster, job)
-    for job in moving:
-        if host.reclaim_at_s is not None or job.final_sequence is not None:
+        elif job.phase is Phase.MOVING and (host.reclaim_at_s is not None or job.final_sequence is not None):
             order(cluster, job)  # one that has stopped goes where it was sent
-        else:
+        elif job.phase is Phase.MOVING:
             abandon(cluster, job)
     if host.reclaim_at_s is not None:
         plan_moves(cluster, [job for job in running if job.phase is Phase.RUNNING])
