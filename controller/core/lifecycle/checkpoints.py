@@ -90,11 +90,7 @@ def _complete(
     cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
 ) -> None:
     """Record the holder; the first one completes the checkpoint, and hosts of no more use delete older copies."""
-    for sequence, older in list(job.checkpoints.items()):
-        if sequence < stored.sequence and sequence not in beside and host.name in older.holders:
-            older.holders.discard(host.name)
-            if not older.holders:
-                del job.checkpoints[sequence]
+    job.drop_copies(host.name, stored.sequence, beside)
     job.traces.add(host.name)
     known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:
@@ -115,11 +111,8 @@ def _complete(
     # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
     before = [c for number, c in job.checkpoints.items() if number < stored.sequence]
     old = {h for c in before if c.stored.step <= stored.step for h in c.holders}
-    useless = sorted(old - of_use - known.holders)
-    for checkpoint in before:
-        checkpoint.holders.difference_update(useless)
-    job.checkpoints = {number: c for number, c in job.checkpoints.items() if c.holders}
-    for name in useless:
+    for name in sorted(old - of_use - known.holders):
+        job.drop_copies(name, stored.sequence)
         cluster.tell(name, m.Forget(job.name, stored.sequence))
 
 

@@ -130,12 +130,8 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
     """
     if checkpoint.holders == {host.name} and host.name not in job.failed_at:
         return
-    checkpoint.holders.discard(host.name)
-    for sequence, known in job.checkpoints.items():
-        if sequence < checkpoint.stored.sequence:
-            known.holders.discard(host.name)
+    job.drop_copies(host.name, checkpoint.stored.sequence + 1)
     cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
-    job.checkpoints = {number: known for number, known in job.checkpoints.items() if known.holders}
 
 
 def _begin_anew(cluster: Cluster, job: JobState) -> None:

@@ -163,14 +163,21 @@ def _spot_job(job: JobState) -> SpotJob:
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
     """Give the job a GPU of the emptiest on-demand host that fits it, or a place in the backlog."""
-    fitting = _on_demand_slots(cluster, job)
+    fitting = [
+        host
+        for host in cluster.ownerless
+        if host.spec.role is Role.ON_DEMAND
+        and host.usable
+        and host.free_gpus >= job.spec.gpus
+        and cluster.fits(job, host)
+    ]
     if not fitting:
         cluster.backlog.append(job.name)
         cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
         return
+    emptiest = min(fitting, key=lambda host: (host.taken_gpus / host.spec.gpus, host.name))
     cost = cluster.terms.on_demand_cost * job.spec.gpus
-    first = (cost, job.waited_s) if job.attempt == 0 else None
-    dispatch(cluster, job, fitting[0], first)
+    dispatch(cluster, job, emptiest, (cost, job.waited_s) if job.attempt == 0 else None)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
@@ -244,16 +251,3 @@ def _host_for(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
     free = residual(cluster, reserved_rate)
     choice = choose_host(cluster, cluster.policy.select, wanted, sources, free, cluster.draw(), among)
     return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _on_demand_slots(cluster: Cluster, job: JobState) -> list[HostState]:
-    """Return the connected on-demand hosts that have the job's GPUs free, the emptiest first."""
-    hosts = [
-        host
-        for host in cluster.ownerless
-        if host.spec.role is Role.ON_DEMAND
-        and host.usable
-        and host.free_gpus >= job.spec.gpus
-        and cluster.fits(job, host)
-    ]
-    return sorted(hosts, key=lambda h: (h.taken_gpus / h.spec.gpus, h.name))

@@ -90,7 +90,15 @@ def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) 
     old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was told yet
     moved = np.isfinite(intervals_s) & ~(np.abs(intervals_s - old_s) <= LEAST_CHANGE * old_s)
     for row in np.flatnonzero(moved).tolist():
-        _tell_interval(cluster, jobs[row], float(intervals_s[row]))
+        job, interval_s = jobs[row], float(intervals_s[row])
+        first_s = _first_s(cluster, job, interval_s)
+        if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
+            first_s = 0.0  # nothing is on its replica yet
+        job.interval_s = interval_s
+        flow = cluster.flows[f"{job.name}:{job.host}>{job.standby}"]
+        to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
+        cluster.tell(flow.source, Protect(job.name, job.attempt, to, rate, interval_s, first_s))
+        cluster.record(facts.CheckpointPlanned(job.name, job.attempt, flow.destination, rate, interval_s))
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -215,20 +223,6 @@ def choose_volunteer(
     wanted = replace(wanted, needs_gpu=needs_gpu)
     choice = choose_host(cluster, cluster.policy.standby, wanted, [job.host], free, draw, among)
     return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _tell_interval(cluster: Cluster, job: JobState, interval_s: float) -> None:
-    """Send an agent a changed interval, or the first one to its standby."""
-    assert job.host is not None
-    assert job.standby is not None
-    first_s = _first_s(cluster, job, interval_s)
-    if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
-        first_s = 0.0  # nothing is on its replica yet
-    job.interval_s = interval_s
-    flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
-    rate = flow.rate_bytes_per_s
-    cluster.tell(job.host, Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s))
-    cluster.record(facts.CheckpointPlanned(job.name, job.attempt, job.standby, rate, interval_s))
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:

@@ -9,6 +9,7 @@ interrupted nor started elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -147,9 +148,14 @@ class JobState:
         """Count a failed fetch from this host, and drop its copies after `MOST_FAILED_FETCHES` of them."""
         self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
         if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
-            for checkpoint in self.checkpoints.values():
-                checkpoint.holders.discard(sender)
-            self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
+            self.drop_copies(sender)
+
+    def drop_copies(self, holder: str, below: float = inf, beside: Set[int] = frozenset()) -> None:
+        """Drop a host's checkpoints of numbers below that, but for those listed, and all that no host holds any more."""
+        for number, known in self.checkpoints.items():
+            if number < below and number not in beside:
+                known.holders.discard(holder)
+        self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
 
     @property
     def remaining_s(self) -> float:
