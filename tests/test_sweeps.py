@@ -131,7 +131,7 @@ def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path) -> None:
     frame = polars.read_parquet(tmp_path / "runs.parquet")
     assert frame.equals(found.runs)
     assert frame.schema["protocol.checkpoint_share"] == polars.Float64
-    assert len(set(frame["events_sha256"])) == 12
+    assert len(set(frame["events_sha256"])) == 9  # static has fixed times, whatever the share
     lost = {
         policy: frame.filter(policy=policy)
         .filter(polars.col("protocol.checkpoint_share") == 0.3)[FIGURES[0]]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import nan
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.results.pages import render
 from experiments.results.pictures import INK, SERIES, canvas, dress, placed
 from experiments.results.provenance import provenance
-from experiments.results.statistics import interval, paired
+from experiments.results.statistics import ConfidenceInterval, interval, paired
 from experiments.results.summary import DIMENSIONS, MEANINGS
 from experiments.runtime.tasks import Result
 from experiments.sweeps.plan import SweepCase, SweepPlan
@@ -27,8 +27,7 @@ from topologies.writing import write_whole
 if TYPE_CHECKING:
     import polars
 
-COLUMN_IN, ROW_IN, PANEL_IN = 5.2, 0.26, 2.9  # of the picture
-MAX_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
+COLUMN_IN, ROW_IN = 5.2, 0.26  # of the picture
 MIN_SEEDS = 2  # of an interval: one seed says nothing of the others
 MAX_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
@@ -110,15 +109,10 @@ class SweepResult:
         """A row a policy, combination of values and figure: what `SweepInterval` has."""
         import polars
 
-        rows = [
-            {"policy": row.policy, **dict(row.values)}
-            | {
-                each.name: getattr(row, each.name)
-                for each in fields(row)
-                if each.name not in ("policy", "values")
-            }
-            for row in self.rows
-        ]
+        rows = []
+        for row in self.rows:
+            found = asdict(row)
+            rows.append({"policy": found.pop("policy"), **dict(found.pop("values")), **found})
         return polars.DataFrame(rows, infer_schema_length=None)
 
     @cached_property
@@ -134,25 +128,18 @@ class SweepResult:
             for values, policy in cells:
                 ours = [result["figures"].get(figure) for result in cells[values, policy]]
                 known = [value for value in ours if value is not None]
-                mean = interval(known) if known else None
                 row = SweepInterval(policy, values, figure, seeds=len(known))
-                if mean is not None:
-                    row = replace(row, mean=mean.mean)
-                    row = replace(row, low=mean.low, high=mean.high) if len(known) >= MIN_SEEDS else row
+                if known:
+                    row = replace(row, **_bounds(interval(known), len(known), "mean", "low", "high"))
                 base = self._reference(values)
                 if base != (values, policy):
                     theirs = [result["figures"].get(figure) for result in cells[base]]
                     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
                     if pairs:
                         both = paired(*map(list, zip(*pairs, strict=True)))
-                        row = replace(row, difference=both.difference.mean, pairs=len(pairs))
-                        if len(pairs) >= MIN_SEEDS:
-                            row = replace(
-                                row,
-                                difference_low=both.difference.low,
-                                difference_high=both.difference.high,
-                                p_value=both.p_value,
-                            )
+                        names = ("difference", "difference_low", "difference_high")
+                        row = replace(row, **_bounds(both.difference, len(pairs), *names), pairs=len(pairs))
+                        row = replace(row, p_value=both.p_value if len(pairs) >= MIN_SEEDS else None)
                 found.append(row)
         return tuple(found)
 
@@ -173,43 +160,35 @@ class SweepResult:
         return self.report(out / "sweep.html")
 
     def picture(self, path: str | Path) -> Path:
-        """Write the picture (SVG): a panel a figure, means with their intervals; over a single key that varies by numbers."""
-        from matplotlib.lines import Line2D
-
-        keys = self.plan.keys
-        numeric = len(keys) == 1 and all(map(_is_number, self.plan.values.get(keys[0], [""])))
-        along = keys[0] if numeric else None
-        lines = len(self.plan.policies) if along else len(self.cases) // len(self.plan.seeds)
+        """Write the picture (SVG): a panel a figure, means with their intervals."""
         columns = 2 if len(self.shown) > 1 else 1
         rows = -(-len(self.shown) // columns)
-        height = PANEL_IN if along else 1.0 + ROW_IN * max(3, lines)
-        with canvas(
-            Path(path),
-            rows,
-            columns,
-            (COLUMN_IN * columns, height * rows),
-            f"{self.plan.scenario.name}: {self._size}",
-            sharey=along is None,  # the same names of rows beside each other
-        ) as (drawn, panels):
-            if along is not None and len(self.plan.policies) > 1:
-                marks = [
-                    Line2D([], [], color=SERIES[n % len(SERIES)], marker="o", markersize=4, label=policy)
-                    for n, policy in enumerate(self.plan.policies)
-                ]
-                drawn.legend(handles=marks, loc="outside lower left", ncols=4)
-            for place, axes in enumerate(panels.flat):
-                if place >= len(self.shown):
-                    axes.set_visible(False)
-                    continue
-                figure = self.shown[place]
-                found = [row for row in self.rows if row.figure == figure]
-                if along is not None:
-                    _draw_lines(axes, found, self.plan.policies, along)
-                    dress(axes, along, _with_unit(figure))
-                else:
-                    _draw_rows(axes, found, self.plan.policies)
+        height = 1.0 + ROW_IN * max(3, len(self.cases) // len(self.plan.seeds))
+        title = f"{self.plan.scenario.name}: {self._size}"
+        size_in = (COLUMN_IN * columns, height * rows)
+        with canvas(Path(path), rows, columns, size_in, title, sharey=True) as (_, panels):
+            for axes, figure in zip_longest(panels.flat, self.shown):
+                axes.set_visible(figure is not None)
+                if figure is not None:
+                    self._draw(axes, [row for row in self.rows if row.figure == figure])
                     dress(axes, _with_unit(figure), "", grid="x")
         return Path(path)
+
+    def _draw(self, axes: Any, rows: Sequence[SweepInterval]) -> None:
+        """Draw a line for each row: its mean, and its interval if it has one."""
+        labels = []
+        for place, row in enumerate(rows):
+            values = (f"{key.rpartition('.')[2]} {value}" for key, value in row.values)
+            labels.append(", ".join([row.policy, *values]))
+            if row.mean is not None:
+                colour = SERIES[self.plan.policies.index(row.policy) % len(SERIES)]
+                reach = None
+                if row.low is not None and row.high is not None:
+                    reach = [[row.mean - row.low], [row.high - row.mean]]
+                look = {"color": colour, "marker": "o", "markersize": 4.5, "capsize": 3}
+                axes.errorbar([row.mean], [place], xerr=reach, **look)
+        axes.set_yticks(range(len(labels)), labels, fontsize=8, color=INK)
+        axes.set_ylim(len(labels) - 0.5, -0.5)
 
     def report(self, path: str | Path) -> Path:
         """Write the page (HTML, self-contained); returns its path."""
@@ -256,46 +235,10 @@ class SweepResult:
         return self.cases[0].values, self.plan.policies[0]
 
 
-def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str], key: str) -> None:
-    """Draw a line for each policy, beside one another so that no interval hides another."""
-    places = sorted({float(dict(row.values)[key]) for row in rows})
-    beside = APART * (places[-1] - places[0])
-    for number, policy in enumerate(policies):
-        shown = [
-            (float(dict(row.values)[key]), row.mean, *_reach(row, row.mean))
-            for row in rows
-            if row.policy == policy and row.mean is not None
-        ]
-        if shown:
-            x, mean, below, above = zip(*sorted(shown), strict=True)
-            moved = [place + beside * (number - (len(policies) - 1) / 2) for place in x]
-            look = {"color": SERIES[number % len(SERIES)], "marker": "o", "markersize": 4, "capsize": 3}
-            axes.errorbar(moved, mean, yerr=(below, above), linewidth=1.2, label=policy, **look)
-    if len(places) <= MAX_TICKS:
-        axes.set_xticks(places, [f"{place:g}" for place in places])
-
-
-def _reach(row: SweepInterval, mean: float) -> tuple[float, float]:
-    """Return the interval's reach below and above the mean; NaN, which is not drawn, where there is none."""
-    if row.low is None or row.high is None:
-        return nan, nan
-    return mean - row.low, row.high - mean
-
-
-def _draw_rows(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str]) -> None:
-    labels = []
-    for place, row in enumerate(rows):
-        labels.append(
-            ", ".join([row.policy, *(f"{key.rpartition('.')[2]} {value}" for key, value in row.values)])
-        )
-        if row.mean is not None:
-            colour = SERIES[policies.index(row.policy) % len(SERIES)]
-            apart = [[reach] for reach in _reach(row, row.mean)]
-            axes.errorbar(
-                [row.mean], [place], xerr=apart, color=colour, marker="o", markersize=4.5, capsize=3
-            )
-    axes.set_yticks(range(len(labels)), labels, fontsize=8, color=INK)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
+def _bounds(of: ConfidenceInterval, seeds: int, *names: str) -> dict[str, Any]:
+    """Return the fields of an interval by these names: its mean, and its ends if there are seeds enough."""
+    known = (of.mean, of.low, of.high) if seeds >= MIN_SEEDS else (of.mean, None, None)
+    return dict(zip(names, known, strict=True))
 
 
 def _with_unit(figure: str) -> str:

@@ -10,9 +10,9 @@ May import everything below `experiments`, but nothing that waits: no trio, no s
 `run.py` plays a scenario and a trace and gives facts like a live run's journal.
 """
 
-from experiments.worlds.virtual.faults import LOST, Failure, Faults
+from experiments.worlds.virtual.faults import Failure, Faults
 from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.run import VirtualRun, make_world, simulate
 from experiments.worlds.virtual.world import VirtualWorld
 
-__all__ = ["LOST", "Failure", "Faults", "Overheads", "VirtualRun", "VirtualWorld", "make_world", "simulate"]
+__all__ = ["Failure", "Faults", "Overheads", "VirtualRun", "VirtualWorld", "make_world", "simulate"]

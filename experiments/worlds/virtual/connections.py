@@ -11,7 +11,6 @@ from typing import Any
 
 from controller.core.model import events as cev
 from experiments.worlds.virtual.environment import Environment
-from experiments.worlds.virtual.faults import Lost
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.scheduler import Priority
 from testbed import messages as m
@@ -116,9 +115,7 @@ class Connections:
             env.told(host, message)
         if link is None or not link.coordinator_open:
             return
-        late_s = self._late_s(link, message) if self._may_be_late else 0.0
-        if late_s is None:
-            return
+        late_s = env.faults.message(link.host, message) if self._may_be_late else 0.0
         link.down_s = max(link.down_s, env.scheduler.now_s + self._delay_s[host] + late_s)
         sent = _coded(TO_AGENT, message) if self._codec else message
         env.scheduler.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
@@ -128,19 +125,10 @@ class Connections:
         env, link = self._env, machine.link
         if link is None or not link.agent_open:
             return
-        late_s = self._late_s(link, message) if self._may_be_late else 0.0
-        if late_s is None:
-            return
+        late_s = env.faults.message(link.host, message) if self._may_be_late else 0.0
         link.up_s = max(link.up_s, env.scheduler.now_s + self._delay_s[link.host] + late_s)
         sent = _coded(FROM_AGENT, message) if self._codec else message
         env.scheduler.at(link.up_s, partial(self._deliver_up, link, sent), Priority.MESSAGE)
-
-    def _late_s(self, link: Connection, message: Any) -> float | None:
-        late = self._env.faults.message(link.host, message)
-        if not isinstance(late, Lost):
-            return late
-        self.cut(link, 0.0, 0.0)
-        return None
 
     def cut(self, link: Connection, agent_after_s: float, coordinator_after_s: float) -> None:
         """Break it; each side learns of it in its own time."""
