@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import facts as f
-from experiments.worlds.virtual import LOST, Faults, Overheads
+from experiments.worlds.virtual import Faults, Overheads
 from experiments.worlds.virtual.hosts import Disk, Process
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
@@ -88,10 +88,10 @@ def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
 def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
     lost: list[Any] = []
 
-    def first_start_is_lost(host: str, message: Any) -> Any:
+    def first_start_is_lost(host: str, message: Any) -> float:
         if isinstance(message, StartJob) and not lost:
             lost.append(host)
-            return LOST
+            world.cut(host)
         return 0.0
 
     world = quiet_world(faults=Faults(message=first_start_is_lost))

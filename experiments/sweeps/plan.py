@@ -24,7 +24,8 @@ from experiments.inputs.seeds import seed_range
 from experiments.results.summary import fields as figures_of
 from topologies import files, plugins, reading, toml
 from topologies.errors import SpecError
-from topologies.keys import flag, texts
+from topologies.keys import Kind, flag, texts
+from topologies.keys import text as one_text
 from topologies.tables import Table
 
 MAX_RUNS = 1_000_000
@@ -49,6 +50,19 @@ _NAMES = [name for name, _ in figures_of()]
 NUMERIC = frozenset(
     name for name in _NAMES if "." in name and not any(other.startswith(f"{name}.") for other in _NAMES)
 )
+_CHANGES = 'such as { "slow" = { "protocol.max_load" = 0.5 } } or { duration = "1 d" }'
+_SWEPT = 'a table such as { "protocol.checkpoint_share" = [0.1, 0.2] }: quoted keys, lists of values'
+FILE_KEYS = {
+    "scenario": one_text("a scenario file"),
+    "policies": texts("a list of texts"),
+    "figures": texts("a list of texts"),
+    "seeds": Kind(Any, 'a text such as "1:21", or a list'),
+    "trace": texts("a file, or a list of files", single=True),
+    "until_over": flag(),
+    "set": Kind(dict[str, tuple[Any, ...]], _SWEPT),
+    "with": Kind(dict[str, Any], _CHANGES),
+    "variants": Kind(dict[str, dict[str, Any]], _CHANGES),
+}
 VARIANT = "variant"  # head of the column with the names of variants
 
 
@@ -241,47 +255,16 @@ def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPl
 
 def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
     """Return (the scenario, the other arguments) of a sweep file."""
-    scenario = str(table.take("scenario", "a scenario file"))
-    if not scenario.startswith(files.EXAMPLE):
-        scenario = str(folder / scenario)
-    chosen: dict[str, Any] = {}
-    for key in ("policies", "figures"):
-        if table.has(key):
-            chosen[key] = texts("a list of texts").read(table, key)
-    if table.has("seeds"):
-        seeds = table.take("seeds", 'a text such as "1:21", or a list')
-        chosen["seeds"] = (
-            seeds_of(seeds)
-            if isinstance(seeds, str)
-            else tuple(seeds)
-            if isinstance(seeds, list)
-            else (seeds,)
-        )
-    if table.has("trace"):
-        records = texts("a file, or a list of files", single=True).read(table, "trace")
-        chosen["records"] = tuple(
-            str(folder / each) if (folder / each).exists() else each for each in records
-        )
-    if table.has("until_over"):
-        chosen["until_over"] = flag().read(table, "until_over")
-    values = table.take("set", "a table of keys and lists of values", {})
-    if not isinstance(values, dict) or not all(isinstance(some, list) for some in values.values()):
-        raise table.wrong(
-            "set",
-            'a table such as { "protocol.checkpoint_share" = [0.1, 0.2] }: quoted keys, lists of values',
-        )
-    chosen["values"] = {key: tuple(some) for key, some in values.items()}
-    for key, about in (("with", "a table of quoted keys and values"), ("variants", "a table of tables")):
-        chosen[key] = table.take(key, about, {})
-        parts = [chosen[key]]
-        if key == "variants" and isinstance(chosen[key], dict):
-            parts += chosen[key].values()
-        if not all(isinstance(part, dict) for part in parts):
-            raise table.wrong(
-                key, 'such as { "slow" = { "protocol.max_load" = 0.5 } } or { duration = "1 d" }'
-            )
+    read = {key: kind.read(table, key) for key, kind in FILE_KEYS.items() if table.has(key)}
     table.done()
-    return scenario, chosen
+    scenario, seeds = read.pop("scenario"), read.pop("seeds", None)
+    if seeds is not None:
+        several = seeds if isinstance(seeds, list) else [seeds]
+        read["seeds"] = seeds_of(seeds) if isinstance(seeds, str) else tuple(several)
+    read["values"] = read.pop("set", {})
+    if records := read.pop("trace", ()):
+        read["records"] = tuple(str(folder / each) if (folder / each).exists() else each for each in records)
+    return scenario if scenario.startswith(files.EXAMPLE) else str(folder / scenario), read
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
