@@ -12,6 +12,7 @@ from topologies.paths import RouteHistory, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
 WAYS = (f.LinkChanged, f.TrunksDraining, f.WayTaken)
+Flow = tuple[str, str, str]  # job, source, destination
 
 
 class RoutesThen:
@@ -45,6 +46,41 @@ class RoutesThen:
         dead = dead_trunks(self._capacity)
         self._draining -= dead  # what was announced has happened
         return self.history.follow(at_s, dead | self._draining)
+
+
+class GrantsInForce:
+    """Grants on the links that they cross, payload bytes/s, fact by fact; with the routes that the coordinator planned on."""
+
+    def __init__(self, campus: Campus) -> None:
+        self.on: dict[DirectedLink, dict[Flow, float]] = {}
+        self._routes = RoutesThen(campus)
+        self._rates: dict[Flow, float] = {}
+
+    def note(self, at_s: float, fact: f.Fact) -> set[DirectedLink]:
+        """Take in a fact; return the links on which grants changed. SpecError: the campus has no such hosts."""
+        changed = set[DirectedLink]()
+        if self._routes.note(at_s, fact):  # grants are in force on other links from now on
+            changed |= self.on.keys()
+            self.on.clear()
+            for flow in self._rates:
+                changed |= self._put(flow)
+        if isinstance(fact, f.Granted | f.GrantEnded):
+            flow = (fact.job, fact.source, fact.destination)
+            way = self._routes.history.latest.way(fact.source, fact.destination)
+            for link in way:
+                self.on.setdefault(link, {}).pop(flow, None)
+            self._rates.pop(flow, None)
+            if isinstance(fact, f.Granted):
+                self._rates[flow] = fact.rate_bytes_per_s
+                self._put(flow)
+            changed |= set(way)
+        return changed
+
+    def _put(self, flow: Flow) -> set[DirectedLink]:
+        way = self._routes.history.latest.way(*flow[1:])
+        for link in way:
+            self.on.setdefault(link, {})[flow] = self._rates[flow]
+        return set(way)
 
 
 class LinkRates:

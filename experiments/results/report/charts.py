@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate, groupby, pairwise
 
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from markupsafe import Markup
 from controller.core.model import facts as f
 from controller.core.parameters import DAY_S
 from experiments.results.history import Attempt, Timed, attempts
-from experiments.results.link_rates import RoutesThen
+from experiments.results.link_rates import GrantsInForce
 from experiments.results.lost_time import HOURS, LostPart
 from experiments.results.measurements import MeasuredCurve
 from experiments.results.narration import CAUSES
@@ -284,34 +285,14 @@ def granted_on_links(
     facts: Sequence[Timed], context: RunContext
 ) -> dict[DirectedLink, list[tuple[float, float]]]:
     """Return link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
-    routes = RoutesThen(context.campus)
-    rates: dict[tuple[str, str, str], float] = {}
-    on_link: dict[DirectedLink, set[tuple[str, str, str]]] = {}
-    history: dict[DirectedLink, list[tuple[float, float]]] = {}
+    grants, history = GrantsInForce(context.campus), dict[DirectedLink, list[tuple[float, float]]]()
     for at_s, moment in groupby(facts, key=lambda timed: timed[0]):
-        touched: dict[DirectedLink, None] = {}
+        changed: set[DirectedLink] = set()
         for _, fact in moment:
-            if routes.note(at_s, fact):
-                touched |= dict.fromkeys(on_link)
-                moved = sorted({flow for flows in on_link.values() for flow in flows if rates[flow] > 0.0})
-                on_link.clear()
-                for flow in moved:
-                    for link in routes.history.latest.way(*flow[1:]):
-                        on_link.setdefault(link, set()).add(flow)
-                        touched[link] = None
-            if isinstance(fact, f.Granted | f.GrantEnded):
-                flow = (fact.job, fact.source, fact.destination)
-                rates[flow] = fact.rate_bytes_per_s if isinstance(fact, f.Granted) else 0.0
-                try:
-                    route = routes.history.latest.way(fact.source, fact.destination)
-                except SpecError:  # the campus has no such hosts
-                    continue
-                for link in route:
-                    on_link.setdefault(link, set()).add(flow)
-                    touched[link] = None
-        for link in touched:
-            on_link[link] = {flow for flow in on_link.get(link, ()) if rates[flow] > 0.0}
-            history.setdefault(link, []).append((at_s, sum(rates[flow] for flow in on_link[link])))
+            with suppress(SpecError):  # the campus has no such hosts
+                changed |= grants.note(at_s, fact)
+        for link in changed:
+            history.setdefault(link, []).append((at_s, sum(grants.on.get(link, {}).values())))
     return history
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed, only
-from experiments.results.link_rates import WAYS, LinkRates, RoutesThen
+from experiments.results.link_rates import WAYS, Flow, GrantsInForce, LinkRates
 from experiments.results.rules.breach import RATE_TOLERANCE, Breach
 from experiments.results.run_context import (
     SUPER_PACKET_BYTES,
@@ -25,7 +25,6 @@ REPORTED_S = (
     3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it
 )
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
-Flow = tuple[str, str, str]  # job, source, destination
 
 
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
@@ -51,18 +50,15 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
 
 
 class _GrantAccount:
-    """The grants in force on each link, payload bytes/s."""
+    """The grants in force on each link against what they may take, payload bytes/s."""
 
     def __init__(self, context: RunContext) -> None:
-        self._context = context
-        self._routes = RoutesThen(context.campus)
+        self._context, self._grants = context, GrantsInForce(context.campus)
         self._share = dict(context.share)
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
         self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
-        self._rates: dict[Flow, float] = {}
         self._yielding: set[Flow] = set()  # flows that may exceed the share
         self._whole = migration_shares(context.campus, keeps_reserve=False)
-        self._on: dict[DirectedLink, dict[Flow, float]] = {}
 
     def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
         """Take in a fact; return the links on which grants rose. SpecError: the campus has no such hosts."""
@@ -76,33 +72,21 @@ class _GrantAccount:
                 self._lost.add(host)
             case f.HostJoined(host=host):
                 self._lost.discard(host)
-        if self._routes.note(at_s, fact):  # grants are in force on other links from now on
-            self._on.clear()
-            for flow, granted in self._rates.items():
-                for each in self._routes.history.latest.way(flow[1], flow[2]):
-                    self._on.setdefault(each, {})[flow] = granted
-            self._changed |= self._on.keys()
-            return set(self._on)
-        if not isinstance(fact, f.Granted | f.GrantEnded):
-            return set()
-        flow = (fact.job, fact.source, fact.destination)
-        way = self._routes.history.latest.way(fact.source, fact.destination)
-        if isinstance(fact, f.GrantEnded):
-            self._rates.pop(flow, None)
+        changed = self._grants.note(at_s, fact)
+        if isinstance(fact, WAYS):  # grants that were moved to other links
+            self._changed |= changed
+        if isinstance(fact, f.Granted | f.GrantEnded):
+            flow = (fact.job, fact.source, fact.destination)
             self._yielding.discard(flow)
-            for link in way:
-                self._on.get(link, {}).pop(flow, None)
-            return set()
-        self._rates[flow] = fact.rate_bytes_per_s
-        yields = self._context.borrows and fact.traffic_class == TrafficClass.PRESYNC
-        (self._yielding.add if yields else self._yielding.discard)(flow)
-        for link in way:
-            self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
-        return set(way)
+            if isinstance(fact, f.GrantEnded):
+                return set()
+            if self._context.borrows and fact.traffic_class == TrafficClass.PRESYNC:
+                self._yielding.add(flow)
+        return changed
 
     def excess(self, link: DirectedLink) -> str | None:
         """Return the excess on a link in words, if there is any. A rate that is no number is one, too."""
-        flows = self._on.get(link, {})
+        flows = self._grants.on.get(link, {})
         if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
             flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
