@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -37,9 +39,29 @@ def status(campus: CampusId = None, as_json: Json = False) -> None:
 @app.command(rich_help_panel=PANEL)
 def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     """List the jobs of a running campus: their hosts, and the reasons of those that failed."""
-    from experiments.cli.jobs import jobs as run
+    from rich.table import Table
+    from rich.text import Text
 
-    run(console, campus, as_json=as_json)
+    from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
+    from testbed.emulation.safety.ledger import only_campus
+    from topologies.units import format_duration, format_rate
+
+    chosen = only_campus(campus)
+    told = ask(chosen.run_dir, Operator.status, PATIENCE_S)
+    if as_json:
+        print_json({"campus": chosen.id, "now_s": told.now_s, "jobs": told.jobs, "ended": told.ended})
+        return
+    table = Table("job", "phase", "host", "standby", "step", "attempt", "checkpoint every", "may send", "why")
+    for ended in told.ended:
+        step = f"{ended.step}/{ended.steps}"
+        table.add_row(ended.job, ended.phase, ended.host, "", step, "", "", "", Text(ended.reason))
+    for job in told.jobs:
+        interval, grant = job.interval_s, job.grant_bytes_per_s
+        every = "" if interval is None else format_duration(interval)
+        rate = "" if grant is None else format_rate(grant)
+        step = f"{job.step}/{job.steps}"
+        table.add_row(job.job, job.phase, job.host, job.standby, step, str(job.attempt), every, rate)
+    console.print(table)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -49,7 +71,7 @@ def logs(
     campus: CampusId = None,
 ) -> None:
     """Print what a job wrote to stdout and stderr, attempt by attempt."""
-    from experiments.cli.jobs import logs as run
+    from experiments.cli.logs import logs as run
 
     run(job, follow, campus)
 
@@ -57,9 +79,19 @@ def logs(
 @app.command(rich_help_panel=PANEL)
 def events(job: OfJob = None, campus: CampusId = None) -> None:
     """Follow a running campus: a line of JSON for each fact, as it happens."""
-    from experiments.cli.jobs import events as run
+    import msgspec
 
-    run(job, campus)
+    from experiments.worlds.live.operator import Operator, ask
+    from testbed.emulation.safety.ledger import only_campus
+
+    async def watch(operator: Operator) -> None:
+        async for at_s, fact in operator.watch():
+            if job is None or job == getattr(fact, "job", None):
+                line = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
+                sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+                sys.stdout.flush()
+
+    ask(only_campus(campus).run_dir, watch, inf)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -24,6 +24,7 @@ IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
 LOGS = "logs"  # there: a link to the logs of its processes
 AGAIN_S, STARTS_WITHIN_S = 0.1, 5.0  # looks for a coordinator that is not there yet, and for how long
+PATIENCE_S = 10.0  # for a coordinator that does not answer
 JOURNAL = "journal.sqlite"  # there: a link to the coordinator's journal
 JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
 T = TypeVar("T")
