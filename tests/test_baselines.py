@@ -24,7 +24,6 @@ def small(system: str, hosts: int = 6, on_demand: int = 0, **changed: Any) -> Wo
 
 
 # ---------------------------------------------------------------- selectors of the baselines
-
 WANTED = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, None, 5.0, "north")
 
 
@@ -55,8 +54,6 @@ def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
 
 
 # ---------------------------------------------------------------- no migration
-
-
 def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
     world = small("no-migration")
     first = world.running(until_s=40.0)
@@ -89,8 +86,6 @@ def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_f
 
 
 # ---------------------------------------------------------------- slurm
-
-
 def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -> None:
     world = small("slurm-pr")
     first = world.running(until_s=14.0)
@@ -134,8 +129,6 @@ def test_where_the_head_node_keeps_checkpoints_every_row_with_a_second_copy_has_
 
 
 # ---------------------------------------------------------------- bamboo
-
-
 def replica(world: World, name: str = "a") -> str:
     """The host of its replica; a GPU is held there."""
     standby = world.jobs[name].standby

@@ -116,7 +116,6 @@ def test_what_cannot_be_measured_is_not_comparable_and_has_no_checks() -> None:
 
 
 # ---------------------------------------------------------------- what a claim leaves on disk
-
 ROW = Value("a, with comma", 'sys "x"', "cost", "h", 0.1 + 0.2, 1 / 3, 2 / 3, 7, 0.3, None, 1e-300, "a note")
 POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, 0.1, 0.7, -1e-17, 1e17)
 VALUES = Values((ROW, Value("b", "y", "delay", "", np.float64(-0.0))), (POINT,), {"k": "10"})
@@ -150,8 +149,6 @@ def test_a_file_that_was_spoilt_is_refused_by_name(tmp_path: Path, before: str, 
 
 
 # ---------------------------------------------------------------- intervals and paired tests over seeds
-
-
 def test_the_same_samples_give_the_same_interval() -> None:
     samples = [3.0, 1.0, 4.0, 1.0, 5.0]
     assert interval(samples) == interval(samples)
@@ -215,7 +212,6 @@ def test_pooled_pairs_of_equal_systems_are_seldom_told_apart(count: int) -> None
 
 
 # ---------------------------------------------------------------- the claim in which both papers act
-
 CLAIM = CLAIMS["AB-queue"]
 
 

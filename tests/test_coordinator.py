@@ -19,9 +19,8 @@ from testbed import messages as m
 from tests.world import PROTOCOL, QUEUE, World, a_running_job, a_world, calm_and_finish, job, small_campus
 from topologies.spec import TrafficClass
 
+
 # ---------------------------------------------------------------- leases
-
-
 @pytest.mark.parametrize("cut", [False, True])
 def test_the_coordinator_waits_longer_than_the_agent_may_run(world: World, cut: bool) -> None:
     host = a_running_job(world, job("a"))
@@ -57,8 +56,6 @@ def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connect
 
 
 # ---------------------------------------------------------------- planned migrations
-
-
 def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> None:
     world = a_world(policy="reclaimnet+admit=reclaimnet-as-printed")
     host = a_running_job(world, job("a", payload_bytes=16_000_000))
@@ -232,8 +229,6 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
 
 
 # ---------------------------------------------------------------- queue, spares, on-demand
-
-
 def test_spare_gpus_are_not_offered_and_take_migrations() -> None:
     world = a_world(2, 1, spare_gpus=1)  # three GPUs, two offered
     for name in ("a", "b", "c"):
@@ -271,8 +266,6 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
 
 
 # ---------------------------------------------------------------- peers that say odd things
-
-
 def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
     core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
     [answer] = core.handle(ev.SubmitAsked(m.JobSpec("a", 1, 0.1, 1, memory_bytes=1e15), 0.0, 7), 1.0)
@@ -309,8 +302,6 @@ def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: 
 
 
 # ---------------------------------------------------------------- checkpoints that cannot be read
-
-
 def starts_that_fail(world: World, count: int) -> list[f.JobStopped]:
     """The job's process is killed, and so many starts after that fail; the stops that they were."""
     host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)

@@ -69,8 +69,6 @@ def loaded(source: JournalSource | EventsFile) -> Feed:
 
 
 # ---------------------------------------------------------------- what it knows
-
-
 def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
     campus, facts = runs.scenario().played().campus, runs.facts()
     seen, told = CampusState(campus), EventLog()
@@ -204,8 +202,6 @@ def test_a_line_that_is_no_fact_is_named(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- what it answers
-
-
 @pytest.fixture(scope="module")
 def page(events: Path) -> Iterator[str]:
     with runs.replayed(events) as address:

@@ -119,8 +119,6 @@ def test_routes_that_follow_are_those_made_anew_and_shortest_from_the_root(
 
 
 # ---------------------------------------------------------------- the coordinator and the virtual campus
-
-
 def two_uplinks() -> Campus:
     """Three buildings of one host, on two spines each."""
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)

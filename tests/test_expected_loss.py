@@ -189,8 +189,6 @@ def _in_small_steps(facts: Sequence[Timed], owners: Owners, factors: dict[str, f
 
 
 # ---------------------------------------------------------------- whole runs
-
-
 def mild(seed: int, **owners: object) -> Scenario:
     """24 hosts that are taken back twice a day, and a job every two hours."""
     return Scenario(

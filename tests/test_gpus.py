@@ -33,9 +33,8 @@ from topologies.spec import Role
 
 WIDE = JobSpec("wide", 200, 0.1, 2_000_000, gpus=2)
 
+
 # ---------------------------------------------------------------- the queue
-
-
 def waiting(*jobs: SpotJob, behind: dict[int, int], ttl_s: float = 0.0) -> SpotQueue:
     """A queue in which these jobs wait; `behind`: offer -> GPUs that are free behind it."""
     queue = SpotQueue(Controller(Rule(8.0)), ttl_s, gpus_behind=behind.__getitem__)
@@ -54,8 +53,6 @@ def test_a_standing_offer_is_taken_once_enough_gpus_are_free_behind_it() -> None
 
 
 # ---------------------------------------------------------------- an agent
-
-
 def agent(gpus: int) -> AgentCore:
     core = AgentCore("h1", 1, 7200, gpus=gpus)
     core.handle(ev.Connected(), 10.0)
@@ -109,8 +106,6 @@ def test_a_process_is_told_its_gpus_and_cuda_only_those_that_the_machine_has(
 
 
 # ---------------------------------------------------------------- virtual campuses
-
-
 def test_a_job_of_two_gpus_moves_to_a_host_with_two_free_ones_and_resumes_on_one() -> None:
     world = World(small_campus(8, 2))
     world.start()

@@ -147,7 +147,6 @@ def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
 
 
 # ---------------------------------------------------------------- lent time in a sliding window
-
 SHORT_DAY_S, START_S = 240.0, 35.0  # hours of 10 s
 Event = tuple[float, str, int]
 HOSTS = ("a", "b", "c")
@@ -243,12 +242,10 @@ def test_hosts_of_other_names_are_ignored() -> None:
 
 
 # ---------------------------------------------------------------- what the past says of owners
-
 BELIEF = (1.0, DAY_S)
 
+
 # ---------------------------------------------------------------- notices
-
-
 def departed(*departures: tuple[float, float], window_s: float = 1e6) -> History:
     """A host that its owner takes back at these times, after these notices."""
     history = History("a", window_s)
@@ -304,8 +301,6 @@ def test_notices_are_counted_to_an_eighth_of_themselves(notices: list[float], ne
 
 
 # ---------------------------------------------------------------- departures
-
-
 def test_a_departure_counts_once_from_when_its_owner_announced_it() -> None:
     history = History("a", 1e6)
     for turn in range(20):
@@ -327,8 +322,6 @@ def test_a_host_that_stays_after_all_departs_again() -> None:
 
 
 # ---------------------------------------------------------------- both, with the hazard
-
-
 def test_departures_of_any_kind_count_like_emergencies_or_emergencies_alone_do() -> None:
     hosts, now_s = ("h0", "h1", "h2", "h3"), 70_000.0
     any_kind, emergencies, all_at_once, lost = (

@@ -119,8 +119,6 @@ def reset(stream: trio.SocketStream) -> None:
 
 
 # ---------------------------------------------------------------- one connection hurts no other
-
-
 @pytest.mark.parametrize(
     "said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"]
 )
@@ -161,8 +159,6 @@ async def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch
 
 
 # ---------------------------------------------------------------- before it is known who is there
-
-
 @pytest.mark.trio
 async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: Running) -> None:
     idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
@@ -313,8 +309,6 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(
 
 
 # ---------------------------------------------------------------- leases
-
-
 @pytest.mark.trio
 async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordinator: Running) -> None:
     first = await coordinator.agent(incarnation=1)
@@ -367,8 +361,6 @@ def submitted(name: str) -> SubmitAsked:
 
 
 # ---------------------------------------------------------------- jobs that no agent can run
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

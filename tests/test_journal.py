@@ -90,8 +90,6 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- a line that cannot be read
-
-
 def written(path: Path, some: list[tuple[float, facts.AnyFact]]) -> Path:
     """A journal with these facts, an event before each."""
     journal = Journal(path)

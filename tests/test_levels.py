@@ -177,8 +177,6 @@ def test_offers_that_no_law_assumed_keep_the_delay_and_cost_no_more_than_replay(
 
 
 # ---------------------------------------------------------------- the controllers
-
-
 def poisson_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
     rng = np.random.default_rng(seed)
     jobs_s, spots_s = np.cumsum(rng.exponential(12.0, jobs)), np.cumsum(rng.exponential(spots, jobs))
@@ -186,8 +184,6 @@ def poisson_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
 
 
 # ---------------------------------------------------------------- history
-
-
 def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
     history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     for now_s in range(20):
@@ -200,8 +196,6 @@ def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
 
 
 # ---------------------------------------------------------------- balance
-
-
 def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
     books = Balance(10.0)
     for _ in range(20):
@@ -211,8 +205,6 @@ def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
 
 
 # ---------------------------------------------------------------- replay
-
-
 def test_bisection_finds_the_level_whose_delay_on_the_past_is_the_aim() -> None:
     past = poisson_past(3000)
     search = bisect_level(past, PLAIN, 8.0, 8.0)
@@ -321,7 +313,6 @@ def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
 
 
 # ---------------------------------------------------------------- controllers in the coordinator
-
 TEXT = """
 name = "x"
 duration = "10 min"

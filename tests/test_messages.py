@@ -145,8 +145,6 @@ def test_a_damaged_frame_is_a_message_or_an_error_of_that_peer_in_few_words(name
 
 
 # ---------------------------------------------------------------- a hostile coordinator
-
-
 def orders(core: AgentCore, draw: random.Random) -> Iterator[m.ToAgent]:
     """Whatever a coordinator may say, most of it about what is there."""
     while True:
@@ -215,8 +213,6 @@ def _started(effect: do.Effect) -> str:
 
 
 # ---------------------------------------------------------------- hostile agents
-
-
 def truths(world: World) -> dict[str, Any]:
     """What is so of jobs and hosts, or nearly."""
     cluster = world.coordinator.cluster
@@ -289,7 +285,6 @@ def tell_a_lie(world: World, liar: Liar, name: str) -> None:
 
 
 # ---------------------------------------------------------------- ranges
-
 CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
 
 

@@ -29,8 +29,6 @@ def rates(net: FluidNetwork) -> dict[str, float]:
 
 
 # ---------------------------------------------------------------- one link
-
-
 def test_a_flow_ends_when_the_integral_of_its_rate_is_its_size() -> None:
     """100 bytes/s alone for 2 s, 50 beside another for 4 s: 400 bytes."""
     net = network()
@@ -66,8 +64,6 @@ def test_a_link_that_goes_down_stops_its_flows_and_coming_up_lets_them_go_on() -
 
 
 # ---------------------------------------------------------------- classes
-
-
 def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve() -> None:
     net = FluidNetwork({AB: 100.0, BC: 100.0}, reserve=RESERVE)
     net.start("presync", [AB, BC], PRESYNC, inf, 100.0, 0.0)
@@ -88,8 +84,6 @@ def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve(
 
 
 # ---------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -108,7 +102,6 @@ def test_a_wrong_flow_is_refused_with_its_key(wrong: Callable[[FluidNetwork], ob
 
 
 # ---------------------------------------------------------------- against the coordinator's water-filling
-
 LINKS = [DirectedLink(f"s{n}", f"t{n}") for n in range(5)]
 caps = st.one_of(st.just(inf), st.just(0.0), st.floats(0.5, 200.0))
 steps = st.lists(

@@ -52,7 +52,6 @@ def test_every_row_pays_at_least_as_much(row: str, campus: str) -> None:
 
 
 # ---------------------------------------------------------------- journals by hand
-
 PER_S, BEGUN_S, ENDED_S = 2e-6, 100.0, 60_000.0
 
 

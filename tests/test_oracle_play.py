@@ -203,8 +203,6 @@ def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_oth
 
 
 # ---------------------------------------------------------------- by hand
-
-
 def one_job(*events: OwnerEvent, payload_bytes: float = 2e9, dirty: float = 0.3) -> tuple[OracleRun, str]:
     """One job of an hour on a campus of nine hosts, whose owners do as told. HOST is the host that it begins on, OTHER0 to OTHER7
     are the others."""

@@ -114,8 +114,6 @@ def test_every_checkpoint_is_complete_before_its_stay_ends() -> None:
 
 
 # ---------------------------------------------------------------- transfer times and link budgets
-
-
 def transfer_times(
     left: tuple[float, ...] = (), overhead_s: float = 0.5
 ) -> tuple[TransferTimes, tuple[DirectedLink, ...]]:

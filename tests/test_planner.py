@@ -207,7 +207,6 @@ def test_a_calm_job_with_a_loss_budget_gets_what_the_budget_needs_and_one_withou
 
 
 # ---------------------------------------------------------------- the paper's planners
-
 CAPPED = list[tuple[Job, float]]  # jobs, and what their disks allow
 
 

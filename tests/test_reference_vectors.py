@@ -49,7 +49,6 @@ Inputs = SimpleNamespace
 Formula = Callable[..., Any]
 
 # ---------------------------------------------------------------- inputs
-
 DEFAULTS = {
     "k": 10.0,
     "beta": planner.BETA,
@@ -122,7 +121,6 @@ def inputs_of(given: dict[str, Any]) -> Inputs:
 
 
 # ---------------------------------------------------------------- formulas of several outputs
-
 under_level, fixpoint = cache(stationary.under_level), cache(stationary.fixpoint)
 
 
@@ -294,7 +292,6 @@ def max_min(i: Inputs) -> list[float]:
 
 
 # ---------------------------------------------------------------- families
-
 PRINTED: dict[str, Formula] = {
     "threshold|paper_threshold|paper_P_A_le_S_over_lam": lambda i: i.jobs.mean * before_spot(i.jobs, i.spots),
     "true_threshold|true_max_single_slot_delay": longest_delay,
@@ -437,8 +434,6 @@ FAMILIES: dict[str, dict[str, Formula]] = {
 
 
 # ---------------------------------------------------------------- comparison
-
-
 def computed(vector: dict[str, Any], output: str) -> Any:
     """Return the output of a vector by its family's formula, or "error" where it is refused."""
     family = FAMILIES[max((prefix for prefix in FAMILIES if vector["id"].startswith(prefix)), key=len)]

@@ -131,8 +131,6 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
 
 
 # ---------------------------------------------------------------- what is counted
-
-
 def a_reservation() -> Reservation:
     return Reservation(left_bytes=100.0, due_s=50.0, lead_s=1.0, final_at_s=9.0)
 

@@ -75,8 +75,6 @@ def a_journal(
 
 
 # ---------------------------------------------------------------- same events, same facts
-
-
 def test_a_journal_read_back_leads_to_the_facts_that_it_holds(tmp_path: Path) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite")
     assert list(read_facts(tmp_path / "j.sqlite")) == world.facts
@@ -206,8 +204,6 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
 
 
 # ---------------------------------------------------------------- whose journal it is
-
-
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
@@ -234,8 +230,6 @@ def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
 
 
 # ---------------------------------------------------------------- time
-
-
 @pytest.mark.alone
 def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
     started_s = time.monotonic() - 50.0

@@ -138,8 +138,6 @@ def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
 
 
 # ---------------------------------------------------------------- scenarios, in the namespace
-
-
 async def a_job_runs_on(process: Process, agent: Agent) -> None:
     """Ended by SIGTERM, then killed, and started again at once: the same attempt runs on under a renewed lease."""
     process.lease_s = LONG_LEASE_S

@@ -18,8 +18,6 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 # ---------------------------------------------------------------- what goes on
-
-
 def test_a_job_runs_on_through_a_restart(world: World) -> None:
     a_running_job(world, job("a"))
     dead = world.coordinator
@@ -64,8 +62,6 @@ def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(worl
 
 
 # ---------------------------------------------------------------- what must not be
-
-
 def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after_the_restart(
     world: World,
 ) -> None:
@@ -119,8 +115,6 @@ def test_other_decisions_for_the_same_events_are_an_error() -> None:
 
 
 # ---------------------------------------------------------------- at any moment
-
-
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_text_scenarios_keep_every_promise_when_the_coordinator_is_killed(path: Path) -> None:
     for killer in (Killer(1, 60, most=1), Killer(61, 9, most=4)):

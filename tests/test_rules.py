@@ -402,7 +402,6 @@ def test_breaches_beyond_the_first_twenty_of_a_rule_are_counted() -> None:
 
 
 # ---------------------------------------------------------------- any sequence of facts
-
 JOBS, HOSTS = ("a", "b"), ("h1", "h2", "od1", "coord", "elsewhere")
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "job": st.sampled_from(JOBS),

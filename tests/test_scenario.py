@@ -205,7 +205,6 @@ def test_a_job_that_no_gpu_fits_is_told_which_gpus_there_are() -> None:
 
 
 # ---------------------------------------------------------------- random laws
-
 SPREADS = {"deterministic": 1.0, "exponential": 1.0, "gamma": 4.0, "lognormal": 0.8, "uniform": 0.5}
 laws = st.builds(
     lambda shape, typical: InverseLaw(shape, typical, SPREADS[shape]),

@@ -60,8 +60,6 @@ def campus_case(seed: int, hosts: int) -> Case:
 
 
 # ---------------------------------------------------------------- properties
-
-
 @given(networks(), st.randoms(use_true_random=False))
 def test_rates_are_the_same_in_any_order_and_in_columns(case: Case, shuffler: random.Random) -> None:
     demands, capacity = case
@@ -116,8 +114,6 @@ def test_the_least_level_of_all_never_falls_when_capacity_grows(case: Case) -> N
 
 
 # ---------------------------------------------------------------- cases
-
-
 def test_a_flow_held_down_elsewhere_leaves_room_on_the_trunk_and_the_binding_links_are_named() -> None:
     demands = [
         Demand("far", (LEAF, TRUNK)),

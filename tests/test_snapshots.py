@@ -21,9 +21,8 @@ from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 from testbed.workloads.synthetic import Synthetic
 from tests.job_desk import AgentJobs, agent_jobs
 
+
 # ---------------------------------------------------------------- one copy
-
-
 class Told(list[SnapshotTaken | SnapshotFailed]):
     """How snapshots ended."""
 
@@ -87,8 +86,6 @@ def test_memory_of_a_copy_is_given_back(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- whether there is memory
-
-
 def machine(path: Path, available_kb: int, cgroup: str = "") -> Path:
     (path / "self").mkdir(parents=True)
     (path / "meminfo").write_text(f"MemTotal: 999 kB\nMemAvailable:  {available_kb} kB\n")
@@ -120,8 +117,6 @@ def test_copy_needs_room_for_itself_and_for_the_file(monkeypatch: pytest.MonkeyP
 
 
 # ---------------------------------------------------------------- what a host has measured
-
-
 def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
     speeds = SnapshotSpeeds()
     assert speeds.told is None
@@ -135,7 +130,6 @@ def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
 
 
 # ---------------------------------------------------------------- an agent's jobs
-
 SPEC = JobSpec("job", 100_000, 0.01, 300_000)
 KEY = ("job", 1)
 

@@ -33,8 +33,6 @@ def a_job(steps: int = 10_000) -> m.JobSpec:
 
 
 # ---------------------------------------------------------------- P1
-
-
 def test_a_pause_is_the_write_unless_the_state_is_copied_first() -> None:
     stop = Protocol(snapshot_s=0.2, snapshot_bytes_per_s=1e9)
     assert stop.pauses_s(1e9) == stop.writes_s(1e9) == pytest.approx(1.2)
@@ -99,8 +97,6 @@ def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
 
 
 # ---------------------------------------------------------------- virtual time
-
-
 def first_snapshot(costs: Overheads) -> tuple[float, float, f.CheckpointTaken]:
     """(how long the job was held up, how long after the order it was told, the fact)."""
     world = a_world(3, costs=costs)
@@ -164,8 +160,6 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
 
 
 # ---------------------------------------------------------------- read off a journal again
-
-
 def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
     scenario = load("example:two-worlds")
     scenario = replace(scenario, protocol=replace(scenario.protocol, snapshots="copy"))

@@ -79,8 +79,6 @@ def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_a
 
 
 # ---------------------------------------------------------------- scripts
-
-
 def world_of(text: str, **options: bool) -> StormWorld:
     """As far as the last line."""
     script = parse(text)
@@ -134,7 +132,6 @@ def test_a_host_that_crashed_comes_back_with_its_disk_and_a_clock_that_begins_at
 
 
 # ---------------------------------------------------------------- judges
-
 STORY = """
 campus hosts=4 on_demand=0 buildings=1 mix=one
 0 start
@@ -199,7 +196,6 @@ def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_giv
 
 
 # ---------------------------------------------------------------- admissions that a fault excuses
-
 MOVE = """
 campus hosts=4 on_demand=0 buildings=1 mix=one
 0 start

@@ -50,8 +50,6 @@ OTHERWISE = {
 
 
 # ---------------------------------------------------------------- rows
-
-
 def test_the_nine_systems_are_table_three_s_in_its_order() -> None:
     assert list(SYSTEMS) == list(OTHERWISE)
     assert list(SYSTEMS.values())[:7] == [
@@ -88,8 +86,6 @@ def test_the_ablation_switches_each_protocol_by_itself() -> None:
 
 
 # ---------------------------------------------------------------- ours
-
-
 def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_about_to_leave() -> None:
     world = a_world(6, 0, policy="reclaimnet+vault=false", seed=1)
     world.running(until_s=40.0)
@@ -104,8 +100,6 @@ def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_ab
 
 
 # ---------------------------------------------------------------- nothing enforced
-
-
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:
     world = a_world(4, 0, policy="no-tc-bpf", seed=1)
     first = world.running(payload_bytes=20_000_000)
@@ -119,8 +113,6 @@ def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes
 
 
 # ---------------------------------------------------------------- the rest
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_a_system_does_not_promise_is_said_and_not_judged(name: str) -> None:
     row, waived = POLICIES[name], not_promised(POLICIES[name])

@@ -36,8 +36,6 @@ def chain(mean_job: float, mean_spot: float, r: float) -> Floats:
 
 
 # ---------------------------------------------------------------- Poisson jobs and spots
-
-
 @given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 12.0))
 def test_exact_levels_of_poisson_jobs_and_spots_solve_the_chain(
     mean_job: float, ratio: float, r: float
@@ -53,8 +51,6 @@ def test_exact_levels_of_poisson_jobs_and_spots_solve_the_chain(
 
 
 # ---------------------------------------------------------------- exact stationary numbers
-
-
 @pytest.mark.parametrize(
     "spots",
     [BathTub(), Uniform(0.0, 24.0), Gamma(0.25, 48.0), Deterministic(12.0), Uniform(3.0, 5.0)],
@@ -81,7 +77,6 @@ def test_targets_are_what_the_solver_says(target: Target) -> None:
 
 
 # ---------------------------------------------------------------- paper A
-
 SMALL = st.integers(1, 20).map(float)
 EPOCHS = st.lists(st.tuples(st.floats(0.01, 10.0), st.floats(0.01, 10.0)), min_size=1, max_size=20)
 LINK = DirectedLink("source", "switch")
@@ -143,7 +138,6 @@ def test_research_is_left_its_minimum_less_what_nobody_controls() -> None:
 
 
 # ---------------------------------------------------------------- laws of times
-
 LAWS: list[Law] = [
     Exponential(12.0),
     Uniform(0.0, 24.0),

@@ -215,8 +215,6 @@ def test_an_overrun_is_seen_at_the_due_time_where_it_happens() -> None:
 
 
 # ---------------------------------------------------------------- admission where rates may vary
-
-
 def across_a_campus(count: int, rng: random.Random) -> tuple[list[MigrationRequest], Share]:
     """Draw notices at time 0 on hosts of two buildings: some may start late, some have slow disks (caps)."""
     campus = three_tier(
@@ -351,8 +349,6 @@ def test_the_order_of_requests_does_not_matter(seed: int, shuffler: random.Rando
 
 
 # ---------------------------------------------------------------- over time
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_whoever_was_admitted_is_in_time_whatever_is_admitted_later(seed: int) -> None:
     rng = random.Random(seed)
@@ -395,8 +391,6 @@ def follow(
 
 
 # ---------------------------------------------------------------- cases
-
-
 def test_two_flows_that_constant_rates_cannot_carry_take_turns() -> None:
     requests = [flow("short", 10.0, 1.0), flow("long", 90.0, 10.0)]
     assert len(edf_stop(requests, 0.0, {LINK: 10.0}).admitted) == 1

@@ -94,7 +94,6 @@ def test_the_access_link_of_every_host_of_the_paper_is_one_gigabit() -> None:
 
 
 # ---------------------------------------------------------------- human units
-
 positive = st.floats(min_value=0.0, max_value=1e300, allow_nan=False, allow_infinity=False)
 
 
@@ -134,8 +133,6 @@ def test_other_texts_are_refused_with_an_example(text: str) -> None:
 
 
 # ---------------------------------------------------------------- campuses that need no file
-
-
 def test_campus54_has_the_machines_of_the_paper() -> None:
     campus = campus54()
     found = Counter((h.gpu_model, h.gpus) for h in campus.hosts_of(Role.VOLUNTEER))
@@ -209,7 +206,6 @@ def test_impossible_arguments_are_named(key: str, arguments: dict[str, object]) 
 
 
 # ---------------------------------------------------------------- one factor for bytes
-
 factors = st.floats(min_value=1e-6, max_value=1e6)
 scales = st.builds(Scale, bytes=factors, time=factors)
 values = st.floats(min_value=1e-9, max_value=1e12)
@@ -287,8 +283,6 @@ def test_a_number_without_dimension_is_an_error() -> None:
 
 
 # ---------------------------------------------------------------- routes over a tree
-
-
 def test_a_route_to_oneself_is_empty_and_has_no_bottleneck() -> None:
     routes = Routes(three_tier(2, 1))
     assert routes.route("h1", "h1") == ()
@@ -343,8 +337,6 @@ def test_routes_are_right_after_more_of_them_were_asked_for_than_are_remembered(
 
 
 # ---------------------------------------------------------------- campus files
-
-
 @pytest.mark.parametrize("campus", [campus54(), three_tier(40, 3, 2), three_tier(1, 1)])
 def test_a_campus_survives_a_file_exactly(campus: Campus, tmp_path: Path) -> None:
     file = tmp_path / "campus.toml"

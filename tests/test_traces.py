@@ -226,7 +226,6 @@ def test_what_a_scenario_says_without_effect_is_told_with_the_trace() -> None:
 
 
 # ---------------------------------------------------------------- a trace as a file
-
 CAMPUS = three_tier(4, 2)
 SCENARIO = Scenario("x", CAMPUS, duration_s=1e9)
 FOUR = ["h1", "h2", "h3", "h4"]
@@ -305,8 +304,6 @@ def test_a_trace_without_jobs_has_the_scenarios_and_only_what_lies_in_the_run() 
 
 
 # ---------------------------------------------------------------- owners' events
-
-
 def test_dates_count_from_the_scenarios_time_of_day() -> None:
     rows = (
         "2026-03-02T11:30,h1,emergency,\n2026-03-02 12:00:30,h2,reclaim,2 min\n2026-03-03T09:00,h1,return,\n"
@@ -316,7 +313,6 @@ def test_dates_count_from_the_scenarios_time_of_day() -> None:
 
 
 # ---------------------------------------------------------------- recorded traces
-
 HOSTS = [f"h{n}" for n in range(1, 9)]
 HEADER = "vm,zone,machine_type,started_at,lifetime_h,preempted,load\n"
 ROW = "a,z,m,2019-02-18T08:57:39.791-08:00,{hours},{preempted},idle\n"

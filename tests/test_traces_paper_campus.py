@@ -109,8 +109,6 @@ def test_the_smallest_and_the_largest_payload_are_those_of_the_law() -> None:
 
 
 # ---------------------------------------------------------------- what is exact
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_months_have_the_papers_counts_exactly(seed: int) -> None:
     _, trace = full(seed)
@@ -144,8 +142,6 @@ def test_the_example_is_the_paper_campus_of_seed_1() -> None:
 
 
 # ---------------------------------------------------------------- laws of owners and payloads
-
-
 def test_the_hazard_has_the_papers_variation_and_six_to_one() -> None:
     hazards = window_hazards(paper_scenario(1))
     assert statistics.pstdev(hazards) / statistics.fmean(hazards) == pytest.approx(0.62, abs=0.01)
@@ -201,8 +197,6 @@ def test_host_away_at_the_start_returns_before_it_is_reclaimed() -> None:
 
 
 # ---------------------------------------------------------------- bandwidth
-
-
 @pytest.mark.parametrize("counted", [True, False])
 def test_owners_differ_as_much_as_their_factors_say(counted: bool) -> None:
     """Reclaims over lent time, of the third of hosts with the least factors and of the third with the greatest."""

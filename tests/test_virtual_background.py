@@ -25,8 +25,6 @@ def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Sc
 
 
 # ---------------------------------------------------------------- on the links
-
-
 def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_leaves() -> None:
     ours, unshaped = (simulate(*played(2), system=system) for system in ("reclaimnet", "no-tc-bpf"))
     assert ours.background is not None
@@ -81,8 +79,6 @@ def test_what_research_lacks_is_what_the_network_did_not_carry_of_what_it_asked_
 
 
 # ---------------------------------------------------------------- decisions
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> None:
     scenario, trace = played(seed, 1.5)
@@ -94,8 +90,6 @@ def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> Non
 
 
 # ---------------------------------------------------------------- the network
-
-
 @given(
     st.lists(
         st.tuples(st.floats(0.0, 50.0), st.sets(st.integers(0, 2), min_size=1), st.integers(1, 5)),

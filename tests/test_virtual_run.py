@@ -56,8 +56,6 @@ def story_of(run: VirtualRun, *kinds: type) -> list[AnyFact]:
 
 
 # ---------------------------------------------------------------- repeatable
-
-
 # ---------------------------------------------------------------- promises
 
 
@@ -112,8 +110,6 @@ def test_the_literal_bucket_starves_flows_as_the_kernel_s_does() -> None:
 
 
 # ---------------------------------------------------------------- what is left out
-
-
 LIFE = (
     f.JobDispatched,
     f.JobStopped,
@@ -151,8 +147,6 @@ def decisions(run: VirtualRun) -> list[tuple[object, ...]]:
 
 
 # ---------------------------------------------------------------- scenarios, systems, files
-
-
 def test_the_files_are_those_of_a_live_run(tmp_path: Path) -> None:
     status = simulate_file(Console(quiet=True), tmp_path, "example:lab", seed=3)
     summary = json.loads((tmp_path / "summary.json").read_text())

@@ -23,8 +23,6 @@ def quiet_world(hosts: int = 4, on_demand: int = 0, **options: Any) -> World:
 
 
 # ---------------------------------------------------------------- leases without heartbeats
-
-
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool) -> None:
     world = quiet_world(quiet=quiet)
@@ -70,8 +68,6 @@ def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them
 
 
 # ---------------------------------------------------------------- deaths, links, disks
-
-
 def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
     world = quiet_world(quiet=False)
     host = a_running_job(world, job(steps=60))
@@ -110,8 +106,6 @@ def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
 
 
 # ---------------------------------------------------------------- owners
-
-
 def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow() -> None:
     world = quiet_world(hosts=3)
     host = a_running_job(world, job(loss_budget_s=3.0, payload_bytes=8_000_000), 1.5)
@@ -129,8 +123,6 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
 
 
 # ---------------------------------------------------------------- rates
-
-
 def test_a_checkpoint_takes_its_bytes_over_its_paced_grant() -> None:
     world = quiet_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
     a_running_job(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
@@ -159,8 +151,6 @@ def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are
 
 
 # ---------------------------------------------------------------- models
-
-
 def test_a_process_stands_still_for_its_snapshots_and_for_no_longer() -> None:
     process = Process(job(steps=100), 1, 10, running_from_s=0.0)
     assert process.step(1.0) == 20

@@ -38,8 +38,6 @@ def nodes_of(way: Way) -> list[str]:
 
 
 # ---------------------------------------------------------------- which ways there are
-
-
 @given(campuses(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 4))
 def test_ways_are_simple_and_alive_and_the_first_is_the_route(
     campus: Campus, picks: list[int], most: int
@@ -97,8 +95,6 @@ def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
 
 
 # ---------------------------------------------------------------- admission
-
-
 @given(campuses(), st.randoms(use_true_random=False))
 def test_ways_with_half_empty_links_come_first_and_the_others_by_their_fullest_link(campus, draws) -> None:
     routes, names = Routes(campus), [host.name for host in campus.hosts]
@@ -122,8 +118,6 @@ def test_ways_with_half_empty_links_come_first_and_the_others_by_their_fullest_l
 
 
 # ---------------------------------------------------------------- the virtual campus
-
-
 def two_leaves(paths: int, *, hosts: int = 7, quiet: bool = True, **changed: object) -> VirtualWorld:
     """Jobs on every host of one leaf, every host of the other is free; two trunks between them."""
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)

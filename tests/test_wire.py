@@ -136,8 +136,6 @@ async def test_concurrent_sends_do_not_mix_their_bytes() -> None:
 
 
 # ---------------------------------------------------------------- over a socket
-
-
 def sockets() -> tuple[socket.socket, socket.socket]:
     """Two connected ones that do not block."""
     ours, theirs = socket.socketpair()

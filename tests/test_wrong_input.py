@@ -125,7 +125,6 @@ def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- a line or some bytes at random
-
 TIMES = int(os.environ.get("RECLAIMNET_FUZZ", "1"))
 FUZZ_SEED = os.environ.get("RECLAIMNET_FUZZ_SEED", "14")
 A_KIND = 60
@@ -256,7 +255,6 @@ def test_a_wrong_file_is_read_or_refused_in_words_that_name_it(
 
 
 # ---------------------------------------------------------------- command lines
-
 FILES = (
     "folder",
     "empty",
