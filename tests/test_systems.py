@@ -135,17 +135,6 @@ def test_every_system_keeps_what_it_promises_and_loses_no_job(name: str) -> None
     assert summary.jobs.finished > 15
 
 
-@pytest.mark.parametrize("name", ["slurm-pr", "bamboo", "no-tc-bpf"])
-def test_heartbeats_left_out_change_no_decision_of_a_baseline(name: str) -> None:
-    kinds = (f.JobDispatched, f.JobStopped, f.JobFinished, f.MigrationAdmitted, f.JobWaits)
-
-    def decisions(run: VirtualRun) -> list[tuple[str, str, str]]:
-        told = [fact for _, fact in run.facts if isinstance(fact, kinds)]
-        return [(type(fact).__name__, fact.job, getattr(fact, "host", "")) for fact in told]
-
-    assert decisions(play(name)) == decisions(play(name, quiet=False))
-
-
 def test_a_live_run_takes_its_enforcement_from_the_system_and_refuses_replicas() -> None:
     def played(system: str, enforcement: str = "drop") -> Any:
         scenario = demo_scenario()

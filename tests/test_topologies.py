@@ -301,8 +301,6 @@ def test_links_of_a_route_and_its_bottleneck_agree() -> None:
 
 
 def test_delays_add_up_along_a_route() -> None:
-    from dataclasses import replace
-
     campus = three_tier(4, 2)
     slow = replace(campus, links=tuple(replace(link, delay_s=1e-3) for link in campus.links))
     assert Routes(slow).delay_s("h1", "h4") == pytest.approx(6e-3)
@@ -359,8 +357,6 @@ def test_a_campus_survives_a_file_exactly(campus: Campus, tmp_path: Path) -> Non
 def test_any_numbers_and_names_survive_to_the_last_bit(
     hosts: int, rate: float, delay: float, loss: float, beta: float, name: str
 ) -> None:
-    from dataclasses import replace
-
     campus = three_tier(
         hosts, 1, 1, access_bytes_per_s=rate, reserve=ResearchReserve(beta, rate / 3, loss), name=name
     )
