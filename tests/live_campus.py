@@ -134,4 +134,5 @@ def running(out: Path, *arguments: str) -> Iterator[Run]:
 
 def command(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     """A command line that ends by itself; `how`: more arguments of subprocess.run."""
-    return subprocess.run([*CLI, *arguments], capture_output=True, text=True, timeout=60, **how)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run([*CLI, *arguments], **{**pipes, "text": True, "timeout": 100, **how})

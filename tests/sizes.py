@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,15 @@ def lines(*folders: str) -> int:
     return sum(path.read_text().count("\n") for path in tracked(*(f"{folder}/*.py" for folder in folders)))
 
 
-def headless_docstrings() -> int:
-    """Count production docstrings that begin with a relative or interrogative word."""
-    found = 0
-    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCTION)):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found += bool(HEADLESS.match(ast.get_docstring(node) or ""))
-    return found
+def headless(paths: Iterable[Path]) -> list[str]:
+    """Find the docstrings that begin with a relative or interrogative word, as "path:line first words"."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        f"{path}:{getattr(node, 'lineno', 1)} {text[:40]}"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and HEADLESS.match(text := ast.get_docstring(node) or "")
+    ]
 
 
 def fields(record: type) -> int:
@@ -92,7 +93,10 @@ def main() -> None:
         "fields of Cluster": (fields(Cluster), 45),
         "fields of JobState": (fields(JobState), 36),
         "fields of Policy": (fields(Policy), 14),
-        "docstrings without a head": (headless_docstrings(), 60),
+        "docstrings without a head": (
+            len(headless(tracked(*(f"{folder}/*.py" for folder in PRODUCTION)))),
+            60,
+        ),
         "policy rows": (len(POLICIES), 18),
         "commands": (len(callable_ones), 30),
         "options and arguments": (sum(len(each.params) for each in callable_ones), 120),

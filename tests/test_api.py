@@ -18,7 +18,7 @@ from experiments import RunResult, Scenario, Trace, demo_scenario, simulate, swe
 from experiments.dashboard.sources import open_run
 from experiments.results import frames
 from tests import run_story
-from tests.live_campus import live
+from tests.live_campus import command, live
 from topologies.errors import SpecError
 
 ROOT = Path(__file__).parents[1]
@@ -118,23 +118,8 @@ def test_wrong_names_are_answered_with_what_is_allowed(result: RunResult) -> Non
 
 
 def test_a_run_from_python_has_the_bytes_of_the_commands(tmp_path: Path) -> None:
-    words = [
-        "simulate",
-        "example:two-worlds",
-        "--system",
-        "static",
-        "--seed",
-        "3",
-        "--out",
-        str(tmp_path / "command"),
-    ]
-    subprocess.run(
-        [sys.executable, "-m", "experiments.cli", *words],
-        check=True,
-        cwd=ROOT,
-        timeout=100,
-        capture_output=True,
-    )
+    words = ["simulate", "example:two-worlds", "--system", "static", "--seed", "3"]
+    command(*words, "--out", str(tmp_path / "command"), check=True, cwd=ROOT)
     played = simulate("example:two-worlds", policy="static", seed=3)
     played.write(tmp_path / "python")
     ours, theirs = ((tmp_path / name / "events.jsonl").read_bytes() for name in ("python", "command"))

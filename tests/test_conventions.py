@@ -21,24 +21,12 @@ from experiments.runtime.sudo_ownership import hand_over
 from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability
-from tests.live_campus import CLI, needs_root
+from tests.live_campus import CLI, command, needs_root
+from tests.sizes import PRODUCTION, headless
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs/scripts.md"
 USER = "1234"
-
-HEADLESS = re.compile(r"(What|Whose|Which|One|Of|How|Why|Whether|Where|When|Those|All|Who)\b")
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CLI, *words],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env={**os.environ, **environment},
-    )
 
 
 def completed(*words: str) -> list[str]:
@@ -63,7 +51,7 @@ def completed(*words: str) -> list[str]:
 def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -> None:
     """`except msgspec.MsgspecError` lets one wrong byte of a text through (`topologies.decoding`)."""
     alone = []
-    for folder in ("bpf", "topologies", "testbed", "controller", "experiments"):
+    for folder in PRODUCTION:
         for path in sorted((DOCS.parents[1] / folder).rglob("*.py")):
             for caught in ast.walk(ast.parse(path.read_text())):
                 if isinstance(caught, ast.ExceptHandler) and caught.type is not None:
@@ -73,29 +61,15 @@ def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -
     assert not alone
 
 
-def headless(path: Path) -> list[str]:
-    """Return the docstrings of a module that begin without a head, as "path:line first words"."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [
-        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)} {text[:40]}"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, kinds) and HEADLESS.match(text := ast.get_docstring(node) or "")
-    ]
-
-
 def test_docstrings_begin_with_a_verb_or_a_head() -> None:
-    packages = ("bpf", "topologies", "testbed", "controller", "experiments")
-    found = [
-        each for name in packages for path in sorted((ROOT / name).rglob("*.py")) for each in headless(path)
-    ]
-    assert found == []
+    assert headless(path for name in PRODUCTION for path in sorted((ROOT / name).rglob("*.py"))) == []
 
 
 def test_a_quiet_command_prints_nothing_and_still_tells_what_is_wrong(tmp_path: Path) -> None:
-    done = run("--quiet", "simulate", "example:lab", "--out", str(tmp_path / "quiet"))
+    done = command("--quiet", "simulate", "example:lab", "--out", str(tmp_path / "quiet"))
     assert (done.returncode, done.stdout) == (0, "")
     assert (tmp_path / "quiet/report.html").exists()
-    done = run("--quiet", "simulate", "example:none", "--out", str(tmp_path / "wrong"))
+    done = command("--quiet", "simulate", "example:none", "--out", str(tmp_path / "wrong"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "none" in done.stderr
 
@@ -103,7 +77,7 @@ def test_a_quiet_command_prints_nothing_and_still_tells_what_is_wrong(tmp_path: 
 def test_a_level_of_logs_reaches_the_processes_of_a_campus_and_a_wrong_one_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = run("--log-level", "loud", "doctor")
+    done = command("--log-level", "loud", "doctor")
     assert done.returncode == 2
     assert "debug, info, warning, error" in re.sub(r"\s+", " ", done.stderr.replace("│", ""))
     for named, level in (("debug", 10), ("ERROR", 40), ("loud", 20)):
@@ -126,7 +100,7 @@ for name in ("agent", "controller"):
 
 
 def test_json_of_the_doctor_is_what_its_table_tells() -> None:
-    done = run("doctor", "--json")
+    done = command("doctor", "--json")
     [(key, found)] = json.loads(done.stdout).items()
     assert key == "capabilities"
     assert {"root", "BPF programs"} <= {each["name"] for each in found}
@@ -171,7 +145,8 @@ def test_files_under_sudo_belong_to_its_caller_also_when_the_command_fails(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
-    done = run(*words, "--out", str(tmp_path / "made/run"), SUDO_UID=USER, SUDO_GID=USER)
+    caller = {**os.environ, "SUDO_UID": USER, "SUDO_GID": USER}
+    done = command(*words, "--out", str(tmp_path / "made/run"), env=caller)
     assert done.returncode == (2 if "example:none" in words else 0)
     found = [tmp_path / "made", *(tmp_path / "made").rglob("*")]
     assert len(found) > 1

@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
 from testbed.linux import enter_network_of
+from tests.live_campus import CLI, command
 from topologies.errors import SpecError
 
 STATUSES = [
@@ -108,16 +108,11 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "experiments.cli", *arguments]
-    return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-
-
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
 def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "swept"
     words = ["sweep", "example:lab", "--seeds", "1:500", "--workers", "2", "--out", str(out)]
-    argv = [sys.executable, "-m", "experiments.cli", *words]
+    argv = [*CLI, *words]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         while not ((out / "runs.jsonl").exists() and (out / "runs.jsonl").stat().st_size > 0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import cannot_run
 from tests.demands import Demand, in_columns
+from tests.live_campus import command
 from topologies import files, plugins
 from topologies.errors import SpecError
 
@@ -114,10 +114,7 @@ def test_an_error_in_a_users_policy_is_theirs_and_says_the_line(folder: Path) ->
         "from controller.core.policies.table import Policy\n\n\ndef choose(request, candidates, *, draw=0.0):\n"
         "    return candidates.bandwith\n\n\nPOLICIES = {'x': Policy('x', select=choose)}\n"
     )
-    command = [sys.executable, "-m", "experiments.cli", "simulate", str(AFTERNOON), "--out", "out"]
-    done = subprocess.run(
-        [*command, "--system", "failing_of_tests:x"], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = command("simulate", str(AFTERNOON), "--out", "out", "--system", "failing_of_tests:x", cwd=folder)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert "failing_of_tests.py, line 5: AttributeError" in last

@@ -14,6 +14,7 @@ from rich.console import Console
 from experiments.cli import options
 from experiments.cli.simulate import simulate_file
 from testbed.errors import SetupError
+from tests.live_campus import command
 
 SEEDLESS = {"date", "version", "commit", "command", "kernel", "processor", "python"}
 
@@ -54,8 +55,7 @@ def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_pa
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(SetupError, match=rf"process {first.pid} .* writes there: .* another --out"):
             options.results_folder(tmp_path)
-        command = [sys.executable, "-m", "experiments.cli", "demo", "--hosts", "2", "--out", str(tmp_path)]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        second = command("demo", "--hosts", "2", "--out", str(tmp_path))
         assert second.returncode == 2
         assert f"process {first.pid}" in second.stderr
         first.kill()

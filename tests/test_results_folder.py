@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from experiments.results.runs.diff import beside, differences, write_beside
 from experiments.results.runs.folders import LOCK, FolderState, read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story
+from tests.live_campus import command
 from topologies.errors import SpecError
-
-CLI = [sys.executable, "-m", "experiments.cli"]
 
 
 def written(folder: Path, seed: int = 1) -> Path:
@@ -117,11 +115,7 @@ def test_a_run_without_its_page_has_no_pictures_and_one_without_figures_is_refus
 
 
 def test_commands_keep_the_index_of_out_and_results_shows_it(tmp_path: Path) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*CLI, *words], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
-        )
-
+    run = partial(command, cwd=tmp_path)
     for seed in ("1", "2"):
         assert run("simulate", "example:lab", "--seed", seed, "--out", f"out/s{seed}").returncode == 0
     index = (tmp_path / "out/index.html").read_text()

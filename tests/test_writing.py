@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.test_results_folder import CLI
+from tests.test_results_folder import command
 from topologies.writing import naming, whole, write_whole
 
 EVENING = Path(__file__).parents[1] / "docs/examples/evening.toml"
@@ -41,12 +40,8 @@ def test_a_full_disk_is_named_and_a_name_that_is_there_stays(tmp_path: Path) -> 
 def test_a_command_names_the_file_that_it_could_not_write_and_leaves_no_half_of_it(tmp_path: Path) -> None:
     """It said `No space left on device`, not where, and half a report lay there."""
     out, most_bytes = tmp_path / "out", 20_000
-    done = subprocess.run(
-        [*CLI, "simulate", str(EVENING), "--out", str(out)],
-        capture_output=True,
-        text=True,
-        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (most_bytes, most_bytes)),
-    )
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    done = command("simulate", str(EVENING), "--out", str(out), preexec_fn=limit)
     assert done.returncode == 2, done.stderr
     name = done.stderr.rpartition("File too large: ")[2].strip().strip("'")
     assert Path(name).parent == out, done.stderr
