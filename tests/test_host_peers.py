@@ -56,11 +56,15 @@ class Running:
         await agent.out.send(m.Hello(name, incarnation, 7200, [], [], [], True))
         return agent
 
+    async def welcome(self, name: str = "h1", source: str = "127.0.0.1", incarnation: int = 1) -> Agent:
+        """An agent that is welcome."""
+        agent = await self.agent(name, source, incarnation)
+        assert isinstance(await agent.heard(), m.Welcome)
+        return agent
+
     async def serves(self) -> None:
         """Fails unless a well-behaved agent is welcome."""
-        agent = await self.agent("h2", "127.0.0.2")
-        assert isinstance(await agent.heard(), m.Welcome)
-        await agent.stream.aclose()
+        await (await self.welcome("h2", "127.0.0.2")).stream.aclose()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Until something holds that other tasks bring about."""
@@ -179,24 +183,20 @@ async def test_connections_from_elsewhere_keep_no_host_out(
         elsewhere = [await coordinator.connect(f"127.0.0.{last}") for last in range(3, 13) for _ in range(4)]
         closed = [stream for stream in elsewhere[host.STRANGERS :] if await stream.receive_some() == b""]
         assert len(closed) == len(elsewhere) - host.STRANGERS
-        agent = await coordinator.agent()
-        assert isinstance(await agent.heard(), m.Welcome)
+        await coordinator.welcome()
 
 
 @pytest.mark.trio
-async def test_a_strangers_frame_is_short(tmp_path: Path) -> None:
-    async with running(tmp_path) as coordinator:
-        stranger = Agent(await coordinator.connect("127.0.0.77"))
-        await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.STRANGER_BYTES + 1))
-        refused = await stranger.heard()
-        assert isinstance(refused, m.Refused)
-        assert str(host.STRANGER_BYTES) in refused.reason
-        agent = await coordinator.agent()
-        assert isinstance(await agent.heard(), m.Welcome)
-        long = m.Heartbeat(1, [m.JobClaim("j" * 64, 1, 1)] * (host.STRANGER_BYTES // 64))
-        await agent.out.send(long)
-        while not isinstance(word := await agent.heard(), m.HeartbeatAck):
-            assert word is not None
+async def test_a_strangers_frame_is_short(coordinator: Running) -> None:
+    stranger = Agent(await coordinator.connect("127.0.0.77"))
+    await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.STRANGER_BYTES + 1))
+    refused = await stranger.heard()
+    assert isinstance(refused, m.Refused)
+    assert str(host.STRANGER_BYTES) in refused.reason
+    agent = await coordinator.welcome()
+    await agent.out.send(m.Heartbeat(1, [m.JobClaim("j" * 64, 1, 1)] * (host.STRANGER_BYTES // 64)))
+    while not isinstance(word := await agent.heard(), m.HeartbeatAck):
+        assert word is not None
 
 
 def held(count: int) -> list[m.StoredCheckpoint]:
@@ -205,34 +205,35 @@ def held(count: int) -> list[m.StoredCheckpoint]:
 
 
 @pytest.mark.trio
-async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(tmp_path: Path) -> None:
+async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(
+    coordinator: Running,
+) -> None:
     """As many as it may list, of the longest names, have room in one frame."""
     reason = "x" * LONGEST_QUOTE
     ended = [m.JobEnded(f"e{n}", 1, "failed", 1, "d" * 128, reason) for n in range(MAX_ENDED)]
     hello = m.Hello("h1", 1, 7200, [], held(MAX_STORED), ended, True)
-    async with running(tmp_path) as coordinator:
-        told = list[object]()
-        stream = await coordinator.connect()
+    told = list[object]()
+    stream = await coordinator.connect()
 
-        async def opened() -> trio.abc.Stream:
-            return stream
+    async def opened() -> trio.abc.Stream:
+        return stream
 
-        def handle(event: aev.Event) -> None:
-            told.append(event)
-            if isinstance(event, aev.Connected):
-                link.say(hello)
+    def handle(event: aev.Event) -> None:
+        told.append(event)
+        if isinstance(event, aev.Connected):
+            link.say(hello)
 
-        link = CoordinatorLink(
-            ("", 0), KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path())), handle, opened
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.stay_connected)
-            await coordinator.until(lambda: len(told) > 1)
-            nursery.cancel_scope.cancel()
-        assert isinstance(told[1], aev.Received)
-        assert isinstance(told[1].message, m.Welcome)
-        heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
-        assert heard == [hello]
+    link = CoordinatorLink(
+        ("", 0), KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path())), handle, opened
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.stay_connected)
+        await coordinator.until(lambda: len(told) > 1)
+        nursery.cancel_scope.cancel()
+    assert isinstance(told[1], aev.Received)
+    assert isinstance(told[1].message, m.Welcome)
+    heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
+    assert heard == [hello]
 
 
 @pytest.mark.trio
@@ -259,8 +260,7 @@ async def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
             journal = coordinator.host.journal
             return sum(b"HostReturned" in fact for _, fact in journal.facts())
 
-        greedy = await coordinator.agent("h1", "127.0.0.1")
-        assert isinstance(await greedy.heard(), m.Welcome)
+        greedy = await coordinator.welcome("h1", "127.0.0.1")
         other = await coordinator.agent("h2", "127.0.0.2")
         word = host.AGENT_IN.encode(m.OwnerReturns())
         await greedy.stream.send_all(word * 2000)
@@ -294,8 +294,7 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(
             await stranger.stream.send_all(frame({"type": "Hello", "\x1b[2J" * 50_000: 1}))
             refused = await stranger.heard()
             assert isinstance(refused, m.Refused)
-            agent = await coordinator.agent()
-            assert isinstance(await agent.heard(), m.Welcome)
+            agent = await coordinator.welcome()
             await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
             await coordinator.until(lambda: "h1" not in coordinator.host.agents)
             await coordinator.serves()
@@ -311,8 +310,7 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(
 # ---------------------------------------------------------------- leases
 @pytest.mark.trio
 async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordinator: Running) -> None:
-    first = await coordinator.agent(incarnation=1)
-    assert isinstance(await first.heard(), m.Welcome)
+    first = await coordinator.welcome(incarnation=1)
     coordinator.host.handle(submitted("a"))
     order = await first.heard()
     assert isinstance(order, m.StartJob)
@@ -327,32 +325,26 @@ async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordin
 
 @pytest.mark.trio
 async def test_an_agent_that_connects_again_takes_its_old_connections_place(coordinator: Running) -> None:
-    first = await coordinator.agent(incarnation=1)
-    assert isinstance(await first.heard(), m.Welcome)
-    again = await coordinator.agent(incarnation=1)
-    assert isinstance(await again.heard(), m.Welcome)
+    first = await coordinator.welcome(incarnation=1)
+    await coordinator.welcome(incarnation=1)
     assert await first.heard() is None
 
 
 @pytest.mark.trio
-async def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
+async def test_an_agent_that_was_started_anew_comes_back(coordinator: Running) -> None:
     """At once if no job was to run there; else when the first one's lease has lapsed."""
-    async with running(tmp_path) as coordinator:
-        first = await coordinator.agent(incarnation=1)
-        assert isinstance(await first.heard(), m.Welcome)
-        reset(first.stream)
-        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
-        second = await coordinator.agent(incarnation=2)
-        assert isinstance(await second.heard(), m.Welcome)
-        coordinator.host.handle(submitted("a"))
-        assert isinstance(await second.heard(), m.StartJob)
-        reset(second.stream)
-        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
-        third = await coordinator.agent(incarnation=3)
-        assert isinstance(await third.heard(), m.Refused)
-        coordinator.host.started_s -= (1.0 + FENCE_MARGIN) * LEASE_S + 1.0  # time passes
-        third = await coordinator.agent(incarnation=3)
-        assert isinstance(await third.heard(), m.Welcome)
+    first = await coordinator.welcome(incarnation=1)
+    reset(first.stream)
+    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+    second = await coordinator.welcome(incarnation=2)
+    coordinator.host.handle(submitted("a"))
+    assert isinstance(await second.heard(), m.StartJob)
+    reset(second.stream)
+    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+    third = await coordinator.agent(incarnation=3)
+    assert isinstance(await third.heard(), m.Refused)
+    coordinator.host.started_s -= (1.0 + FENCE_MARGIN) * LEASE_S + 1.0  # time passes
+    await coordinator.welcome(incarnation=3)
 
 
 def submitted(name: str) -> SubmitAsked:
