@@ -100,7 +100,7 @@ def test_other_decisions_for_the_same_events_are_an_error() -> None:
         def new_coordinator(self) -> Coordinator:
             self.made += 1
             core = super().new_coordinator()
-            core.cluster.queue.controller.level = float(self.made)  # type: ignore[misc]
+            core.cluster.queue.controller.hold(float(self.made))
             return core
 
     world = Otherwise(small_campus(2, 1))

@@ -261,18 +261,13 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
     better = further(cluster, job)
     if better is None:
         return
-    takes_s = cluster.protocol.restart_s + _fetch_s(cluster, job, better)
+    takes_s = cluster.protocol.restart_s
+    if job.host not in better.holders:
+        free = residual(cluster, reserved_rate)
+        rate = max(cluster.paths.rate(holder, job.host, free) for holder in cluster.holders(better))
+        takes_s += transfer_s(job.spec.payload_bytes, rate)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
         cluster.tell(job.host, m.StopJob(job.name, job.attempt))
-
-
-def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
-    """Return how long the job's host takes to fetch a checkpoint, over what links have free now."""
-    if job.host is None or job.host in checkpoint.holders:
-        return 0.0
-    free = residual(cluster, reserved_rate)
-    rate = max(cluster.paths.rate(holder, job.host, free) for holder in cluster.holders(checkpoint))
-    return transfer_s(job.spec.payload_bytes, rate)
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
@@ -280,8 +275,6 @@ def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
 
     A checkpoint of the present attempt never has more.
     """
-    if all(known.stored.step <= job.step for known in job.checkpoints.values()):
-        return None
     freshest = cluster.freshest(job)
     if freshest is None or freshest.stored.step <= job.step:
         return None
