@@ -19,7 +19,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
@@ -30,7 +29,7 @@ from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
-from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
+from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, quantiles, table_of
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.paper_campus import paper_scenario
 from experiments.worlds.virtual.run import simulate
@@ -48,27 +47,11 @@ TWO_MONTHS_S = 40.0
 FIGURES = {"periodic_tick": "periodic tick", "ten_reclaims": "10 reclaims"}
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Times of repeated work."""
-
-    median_s: float
-    p99_s: float
-    samples: int
-
-    @classmethod
-    def of(cls, times_s: Sequence[float]) -> Spread:
-        """Return percentiles of at least one sample; the 99th is the least sample that 99 % do not exceed."""
-        ordered = sorted(times_s)
-        rank = math.ceil(0.99 * len(ordered)) - 1
-        return cls(statistics.median(ordered), ordered[rank], len(ordered))
-
-
 def measure(run: Run) -> dict[str, Any]:
     """Time all sizes, about a minute, most of it to build 50 000 hosts, which `quick` leaves out. Needs no root."""
     rehearse()
     sizes = {hosts: measure_size(hosts) for hosts in (QUICK_SIZES if run.quick else SIZES)}
-    growth = growth_exponent({n: s["tick"]["median_s"] for n, s in sizes.items()})
+    growth = growth_exponent({n: s["tick"]["p50"] for n, s in sizes.items()})
     return {"sizes": sizes, "growth_exponent": growth, "two_months": two_months()}
 
 
@@ -91,11 +74,11 @@ def goals(result: Result) -> Iterator[Goal]:
     for hosts, figures in sizes.items():
         tick = figures["tick"]
         if limit_s := TARGETS_S.get(int(hosts)):
-            yield at_most(f"a tick at {hosts} hosts, median", tick["median_s"], limit_s, in_ms)
-        times = tick["p99_s"] / tick["median_s"]
+            yield at_most(f"a tick at {hosts} hosts, median", tick["p50"], limit_s, in_ms)
+        times = tick["p99"] / tick["p50"]
         yield at_most(f"the same, p99 over median at {hosts}", times, MAX_P99_OVER_MEDIAN, "{:.2g}".format)
     if of := sizes.get("500"):
-        times = of["ten_reclaims"]["median_s"] / of["tick"]["median_s"]
+        times = of["ten_reclaims"]["p50"] / of["tick"]["p50"]
         yield at_most("ten reclaims over one, 500 hosts", times, SIMULTANEOUS, "{:.2g}".format)
     yield at_most("61 days of reclaimnet", result["two_months"]["cpu_s"], TWO_MONTHS_S, "{:.3g} s".format)
 
@@ -109,7 +92,7 @@ def tables(result: Result) -> Iterator[Table | str]:
     rows = []
     for hosts, figures in result["sizes"].items():
         spreads = [figures[name] for name in ("tick", *FIGURES)]
-        tick, *others = (f"{s['median_s'] * 1e3:.3g} ({s['p99_s'] * 1e3:.3g})" for s in spreads)
+        tick, *others = (f"{s['p50'] * 1e3:.3g} ({s['p99'] * 1e3:.3g})" for s in spreads)
         paper_s = PAPER_S.get(int(hosts))
         paper = f"{paper_s * 1e3:g}" if paper_s else ""
         rows.append((hosts, str(figures["jobs"]), tick, paper, *others))
@@ -135,7 +118,7 @@ def measure_size(hosts: int, samples: int | None = None) -> dict[str, Any]:
         "hosts": hosts,
         "jobs": len(core.cluster.jobs),
         "links": len(core.cluster.capacity.share),
-        **{name: asdict(Spread.of(taken)) for name, taken in times.items()},
+        **{name: quantiles(taken) for name, taken in times.items()},
     }
 
 

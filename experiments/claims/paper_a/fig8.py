@@ -31,12 +31,12 @@ def run(config: Config) -> Values:
     config.progress(repeats * len(SIZES), repeats * len(SIZES))
     rows = []
     for size, some in found.items():
-        for quantity, key in (("median", "median_s"), ("p99", "p99_s")):
+        for quantity, key in (("median", "p50"), ("p99", "p99")):
             samples = [1e3 * each["tick"][key] for each in some]
             published = PRINTED_MS.get(size) if quantity == "median" else None
             rows.append(mean_row("one tick", f"{size} hosts", quantity, "ms", samples, published=published))
     exponents = [
-        growth_exponent({size: found[size][n]["tick"]["median_s"] for size in SIZES}) for n in range(repeats)
+        growth_exponent({size: found[size][n]["tick"]["p50"] for size in SIZES}) for n in range(repeats)
     ]
     printed = growth_exponent({size: ms / 1e3 for size, ms in PRINTED_MS.items()})
     rows.append(

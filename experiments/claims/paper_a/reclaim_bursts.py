@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -147,23 +148,20 @@ def play(wave: Wave) -> dict[str, Any]:
 
 
 class _Watch:
-    """A recorder of the research flow's bytes at two moments, each made an event."""
+    """Recorder of the research flow's bytes at two moments."""
 
     def __init__(self, wave: Wave) -> None:
         self.seen: list[tuple[float, float]] = []
-        self._wanted = [wave.at_s + 1.0, wave.at_s + 1.0 + WINDOW_S]
-        self._began = False
+        self._wanted_s = [wave.at_s + 1.0, wave.at_s + 1.0 + WINDOW_S]
 
     def __call__(self, world: VirtualWorld) -> None:
-        if not self._began:
-            self._began = True
-            for at_s in self._wanted:
-                world.at(at_s, lambda: None)
-        if self._wanted and world.now_s >= self._wanted[0]:
-            self._wanted.pop(0)
-            network = world.env.network.fluid
-            moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
-            self.seen.append((world.now_s, moved))
+        while self._wanted_s:
+            world.at(self._wanted_s.pop(0), partial(self._look, world))
+
+    def _look(self, world: VirtualWorld) -> None:
+        network = world.env.network.fluid
+        moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
+        self.seen.append((world.now_s, moved))
 
     def rate_bytes_per_s(self) -> float:
         """Return the research flow's rate on the wire."""

@@ -109,7 +109,7 @@ def panels(cases: Sequence[LearningCase]) -> tuple[Panel, ...]:
     for case in cases:
         exact, of, x = case.exact, (case.group,), "jobs so far (log)"
         marks = {f"theory {exact.cost_star:.3f}": exact.cost_star}
-        if exact.age_aware_cost is not None:
+        if exact.age_aware_cost is not None and exact.age_aware_cost < exact.cost_star - 0.01:
             marks[f"bound with the age {exact.age_aware_cost:.3f}"] = exact.age_aware_cost
         found += [
             Panel("cost", f"Running average of cost: {case.group}", of, x=x, log="x", marks=marks),
