@@ -27,8 +27,7 @@ from controller.core.queueing.controllers.age_rules import (
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
 from controller.core.queueing.controllers.controller import Controller
-from controller.core.queueing.controllers.delay_budget import Balance
-from controller.core.queueing.controllers.replay import MIN_JOBS, Replay, bisect_level
+from controller.core.queueing.controllers.replay import MIN_JOBS, Balance, Replay, bisect_level
 from controller.core.queueing.replay import Rule
 from experiments.inputs.scenario import loads
 from experiments.theory.laws import Exponential, Gamma, Law

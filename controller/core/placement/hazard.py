@@ -58,10 +58,8 @@ Table = Sequence[float]  # hazard per second in each of the 24 hours of a day th
 def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: float) -> float:
     """Integral of the hazard from the time of day `start_s` for `duration_s`; wraps at midnight.
 
-    An infinite duration expects infinitely many, or none if every rate is 0. ValueError: not 24 rates.
+    An infinite duration expects infinitely many, or none if every rate is 0.
     """
-    if len(table) != HOURS:
-        raise ValueError(f"an hourly table has {HOURS} rates, not {len(table)}")
     if math.isinf(duration_s):
         return math.inf if any(table) else 0.0
     hour_s = day_s / HOURS

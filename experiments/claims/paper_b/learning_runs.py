@@ -21,7 +21,6 @@ from controller.core.queueing.controllers import (
     algorithm1,
     arrivals,
     controller,
-    delay_budget,
     replay,
 )
 from controller.numerics.arrays import Floats
@@ -82,7 +81,7 @@ def grid(jobs: int) -> Floats:
 
 def deciding_code() -> tuple[ModuleType, ...]:
     """Return the modules that decide on a result."""
-    controllers = (queue, replaying, controller, algorithm1, delay_budget, arrivals, replay, age_rules, age)
+    controllers = (queue, replaying, controller, algorithm1, arrivals, replay, age_rules, age)
     courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
     return (*controllers, *courses, sys.modules[__name__])
 
