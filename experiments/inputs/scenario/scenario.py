@@ -6,7 +6,7 @@ A scenario is written in real units. `played()` is the same one at its `scale`: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.core.parameters import Protocol, Queue
@@ -21,7 +21,7 @@ from topologies.errors import SpecError
 from topologies.fields import make_plain
 from topologies.keys import number, whole
 from topologies.scale import Scale
-from topologies.spec import Campus, Host, Link, Role
+from topologies.spec import Campus, GpuModel, Host, Link, Role
 from topologies.units import format_duration, format_size
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
@@ -134,76 +134,61 @@ class Scenario:
         """
         check_names(self.user_jobs, beside_generated=self.generates_jobs)
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
-            hosts = [
-                (h.gpus, self.campus.gpu_by_name[h.gpu_model])
-                for h in self.campus.hosts_of(role)
-                if h.gpu_model
-            ]
-            for job in self.user_jobs if hosts else ():
-                memory, capability = job.memory_bytes, job.min_capability
-                fitting = [
-                    gpus
-                    for gpus, m in hosts
-                    if m.compute_capability >= capability and m.memory_bytes >= memory
-                ]
-                if not fitting:
-                    has = [
-                        f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}"
-                        for m in sorted({m for _, m in hosts}, key=lambda model: model.name)
-                    ]
-                    allowed = f"what some {role} GPU has: {'; '.join(has[:12])}"
-                    raise SpecError(
-                        f"jobs.{job.name}",
-                        f"{format_size(memory)} of memory, capability {capability:g}",
-                        allowed,
-                    )
-                if job.given.gpus > max(fitting):
-                    allowed = f"at most {max(fitting)}: no {role} host has more such GPUs"
-                    raise SpecError(f"jobs.{job.name}.gpus", job.given.gpus, allowed)
+            named = [(h.gpus, h.gpu_model) for h in self.campus.hosts_of(role) if h.gpu_model]
+            hosts = [(gpus, self.campus.gpu_by_name[model]) for gpus, model in named]
+            if hosts:
+                self._check_own_fit(role, hosts)
+                if self.generates_jobs:
+                    self._check_generated_fit(role, [model for _, model in hosts])
         for job in self.user_jobs:
             if not job.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"
                 raise SpecError(f"jobs.{job.name}.at", format_duration(job.at_s), allowed)
-        if not self.generates_jobs:
-            return
-        hungriest = (
-            self.jobs.memory.quantile(1.0 - 1e-9)
-            if math.isinf(self.jobs.memory.maximum)
-            else self.jobs.memory.maximum
-        )
-        for role in (Role.VOLUNTEER, Role.ON_DEMAND):
-            models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
-            if not models:
-                continue
-            largest = max(model.memory_bytes for model in models)
-            if hungriest > largest:
-                raise SpecError(
-                    "jobs.memory.maximum", hungriest, f"at most {largest:g} bytes: the largest {role} GPU"
-                )
-            for capability in self.jobs.min_capabilities:
-                if not any(
-                    m.compute_capability >= capability and m.memory_bytes >= hungriest for m in models
-                ):
-                    allowed = f"a capability that some {role} GPU with {hungriest:g} bytes of memory has"
-                    raise SpecError("jobs.min_capabilities", capability, allowed)
+        if self.generates_jobs:
+            self._check_amounts()
 
+    def _check_own_fit(self, role: Role, hosts: Sequence[tuple[int, GpuModel]]) -> None:
+        for job in self.user_jobs:
+            memory, capability = job.memory_bytes, job.min_capability
+            fitting = [
+                gpus for gpus, m in hosts if m.compute_capability >= capability and m.memory_bytes >= memory
+            ]
+            if not fitting:
+                models = sorted({model for _, model in hosts}, key=lambda model: model.name)
+                has = [f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}" for m in models]
+                asked = f"{format_size(memory)} of memory, capability {capability:g}"
+                raise SpecError(f"jobs.{job.name}", asked, f"what some {role} GPU has: {'; '.join(has[:12])}")
+            if job.given.gpus > max(fitting):
+                allowed = f"at most {max(fitting)}: no {role} host has more such GPUs"
+                raise SpecError(f"jobs.{job.name}.gpus", job.given.gpus, allowed)
+
+    def _check_generated_fit(self, role: Role, models: Sequence[GpuModel]) -> None:
+        memory, largest = self.jobs.memory, max(model.memory_bytes for model in models)
+        hungriest = memory.quantile(1.0 - 1e-9) if math.isinf(memory.maximum) else memory.maximum
+        if hungriest > largest:
+            allowed = f"at most {largest:g} bytes: the largest {role} GPU"
+            raise SpecError("jobs.memory.maximum", hungriest, allowed)
+        most = max(model.compute_capability for model in models if model.memory_bytes >= hungriest)
+        for capability in self.jobs.min_capabilities:
+            if capability > most:
+                allowed = f"a capability that some {role} GPU with {hungriest:g} bytes of memory has"
+                raise SpecError("jobs.min_capabilities", capability, allowed)
+
+    def _check_amounts(self) -> None:
         if self.scale.bytes * self.jobs.payload.typical < 1.0:
             allowed = f"at least {1.0 / self.jobs.payload.typical:.2g}: less than one byte of a payload would be played"
             raise SpecError("scale.bytes", self.scale.bytes, allowed)
         jobs = self.jobs.initial + self.duration_s / self.jobs.interarrival.mean()
-        if jobs > MAX_EVENTS:
-            raise SpecError(
-                "jobs.interarrival", self.jobs.interarrival.typical, f"at most {MAX_EVENTS} jobs in a run"
-            )
         steps = self.jobs.run_time.quantile(1.0 - 1e-9) / self.jobs.step_s
-        if steps > MAX_STEPS:
-            raise SpecError("jobs.step", self.jobs.step_s, f"at most {MAX_STEPS:g} steps in a job")
         factor = max((peak.factor for peak in self.owners.peaks), default=1.0)
         reclaims = self.duration_s * self.owners.hazard_per_s * max(1.0, factor) * len(self.volunteers)
-        if reclaims > MAX_EVENTS:
-            raise SpecError(
-                "owners.hazard", self.owners.hazard_per_s, f"at most {MAX_EVENTS} reclaims in a run"
-            )
+        for key, value, expected, most, what in (
+            ("jobs.interarrival", self.jobs.interarrival.typical, jobs, MAX_EVENTS, "jobs in a run"),
+            ("jobs.step", self.jobs.step_s, steps, MAX_STEPS, "steps in a job"),
+            ("owners.hazard", self.owners.hazard_per_s, reclaims, MAX_EVENTS, "reclaims in a run"),
+        ):
+            if expected > most:
+                raise SpecError(key, value, f"at most {most:.0f} {what}")
 
 
 def _known(key: str, names: Iterable[str], known: Iterable[str]) -> None:

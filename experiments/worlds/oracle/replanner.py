@@ -67,7 +67,6 @@ class Replanner:
         self._window_s, self._overlap_s = (each * scenario.scale.time for each in (WINDOW_S, OVERLAP_S))
         self._time_limit_s = time_limit_s
         self._read = 0  # facts
-        self._arrived_s: dict[str, float] = {}  # when the latest checkpoint of a flow was complete
         self._until_s = 0.0  # up to when ends of stays are planned for
         self.windows: list[Window] = []
         self.ends: list[WindowEnd] = []
@@ -125,8 +124,6 @@ class Replanner:
                 # an owner has ended an attempt: its planned loss is noted
                 way = plan.way_of(name)
                 self.ends.append(WindowEnd(name, now_s, None if way is None else way.loss_s))
-            case facts.CheckpointCompleted(job=name, holder=holder):
-                self._arrived_s[f"{name}:{jobs[name].host}>{holder}"] = now_s
         return False
 
     @property
@@ -248,14 +245,9 @@ class Replanner:
             return
         self._world.decide(ev.Woke())
         now = self._plan.ways.get((way.job, way.stay))
-        rate = most = 0.0
-        if now is not None and now.holder == way.holder and not now.migrates:
-            rate = most = self._rate_now(now)
-            if self._arrived_s.get(flow.key, -inf) < now.begins_s[-1]:
-                # it is late, having yielded to a migration: the rest goes on with what the plan leaves
-                most = max(each.rate_bytes_per_s for each in now.bookings)
-        flow.floor_bytes_per_s = rate
-        flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = most
+        is_planned = now is not None and now.holder == way.holder and not now.migrates
+        rate = self._rate_now(now) if now is not None and is_planned else 0.0
+        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
         if rate > 0.0:
             flow.rate_bytes_per_s = 0.0  # so that its sender is told however little it rises
         self._cluster.flows.put(flow)
