@@ -46,9 +46,8 @@ SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not us
 BATCH, FEWEST_BATCHES = 40, 10  # jobs whose fates are taken together: several times as many as ever wait
 CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
 
-
-# A shape is a rule of which the level does not count. `shape` takes the ages in seconds: join below the first or from the second
-# on, with `fewer` jobs in between; leave at the third.
+# A shape is a rule of which the level does not count. It takes ages in seconds: join below the first or from the second on, with
+# `fewer` jobs in between; leave at the third.
 shape_of = partial(Rule, 0.0)
 PLAIN = Rule(0.0)
 Steps = Generator[int, None, None]
