@@ -238,7 +238,7 @@ class Body:
 
     def prepare(self) -> None:
         if self._machine.closed or self._machine.isolate_at_s is not None:
-            self._world.owners.read(self._machine)
+            self._world.read_switch(self._machine)
 
     def memory(self) -> tuple[memoryview, memoryview]:
         return memoryview(b""), memoryview(b"")

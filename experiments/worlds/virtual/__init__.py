@@ -1,8 +1,8 @@
 """The virtual campus: the coordinator's core and the agents' cores, unchanged, on a heap of events over a fluid network.
 
 `world` performs the effects of the cores, on a `scheduler`, in an `environment` of `hosts`, `fluid` flows and `links`.
-Activities: `workloads`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`. Costs: `overheads`.
-Faults: `faults`; restarts from a `journal`. Counters of kernels: `egress`, `counters`. Events
+Activities: `workloads`, `transfers`, `connections`, `research`, `background`, `replicas`. Costs: `overheads`.
+Faults: `faults`; restarts from a `journal`. Counters of kernels: `egress`. Events
 left out because they change nothing: `heartbeat_elision`, `tick_elision`. Rules that must hold: `ground_truth`,
 `invariants`.
 

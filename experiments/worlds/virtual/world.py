@@ -6,7 +6,6 @@ its parts. Each part reports its results as events for a core:
     connections         messages, in order, lost only with their connection
     workloads           processes as progress models, snapshots
     transfers           checkpoints as flows of the fluid network
-    owners              kill-switches, notices
     heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
     research            traffic of research users
     links               cables that are slow or down, and the routes around dead trunks
@@ -42,7 +41,6 @@ from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.links import VirtualLinks
 from experiments.worlds.virtual.overheads import Overheads, costs_of
-from experiments.worlds.virtual.owners import VirtualOwners
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.research import ResearchTraffic
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
@@ -111,7 +109,6 @@ class VirtualWorld:
         )
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, borrows=row.borrows)
-        self.owners = VirtualOwners(self.env, self._switched)
         self.background: VirtualBackground | None = None
         self.research = ResearchTraffic(self.env, tuple(research), duration_s)
         self.heartbeats = HeartbeatElision(self.env, self.new_coordinator(), self.connections, self.workloads)
@@ -274,7 +271,7 @@ class VirtualWorld:
             self.env.note(f"{name} boots")
             machine.core = self.new_agent(machine)
             if machine.closed or machine.isolate_at_s is not None:
-                self.owners.read(machine)
+                self.read_switch(machine)
             self.connections.connect(machine)
             if not self.quiet:
                 self._sample(machine, machine.core)
@@ -348,19 +345,59 @@ class VirtualWorld:
     # ------------------------------------------------------------ owners
 
     def reclaim(self, name: str, notice_s: float = 0.0, *, grace: bool = False) -> None:
-        """Take a host back for its owner."""
-        self.owners.reclaim(name, notice_s, grace=grace)
+        """Take a host back for its owner, at once or in `notice_s`. During a notice the kernel lets no new connection in."""
+        machine = self.machines[name]
+        self.env.note(f"the owner of {name} reclaims it in {notice_s:.2f} s")
+        machine.switch_version += 1
+        version = machine.switch_version
+        machine.isolate_at_s = None if notice_s <= 0.0 else self.now_s + notice_s
+        self._set_switch(machine, closed=notice_s <= 0.0)
+
+        def isolate() -> None:
+            if machine.switch_version == version:
+                self._set_switch(machine, closed=True)
+
+        if notice_s > 0.0:
+            self.env.after(notice_s, isolate, Priority.OWNER)
+        self._read_soon(machine, grace)
 
     def give_back(self, name: str) -> None:
         """Lend a host again for its owner."""
-        self.owners.give_back(name)
+        machine = self.machines[name]
+        self.env.note(f"the owner of {name} returns it")
+        machine.switch_version += 1
+        machine.isolate_at_s = None
+        self._set_switch(machine, closed=False)
+        self._read_soon(machine, grace=False)
 
-    def _switched(self, machine: Machine) -> None:
-        """Follow the kernel's switch: a host was shut off, or let on again."""
-        if machine.closed:
+    def read_switch(self, machine: Machine, grace: bool = False) -> None:
+        """Hand the state of the kernel's switch to the agent."""
+        left_s = 0.0
+        if machine.isolate_at_s is not None:
+            left_s = max(0.0, machine.isolate_at_s - self.now_s)
+        is_lent = machine.isolate_at_s is None and not machine.closed
+        self.agent(machine, aev.SwitchRead(True) if is_lent else aev.SwitchRead(False, left_s, grace))
+
+    def _set_switch(self, machine: Machine, *, closed: bool) -> None:
+        """Shut a host off, or let it on again, as the kernel does at once."""
+        if machine.closed is closed:
+            return
+        machine.closed = closed
+        if closed:
             self.replicas.take_over(machine)
             self.transfers.cut_receiver(machine.name, self.env.costs.silence_s, "no sign of life")
-        self.research.switched(machine.name, closed=machine.closed)
+        self.research.switched(machine.name, closed=closed)
+
+    def _read_soon(self, machine: Machine, grace: bool) -> None:
+        """Let the agent read its switch a moment later, unless it is written again."""
+        version = machine.switch_version
+
+        def look() -> None:
+            if machine.switch_version == version:
+                self.read_switch(machine, grace)
+
+        delay_s = self.env.streams.span(self.env.costs.switch_s, "switch", machine.name)
+        self.env.after(delay_s, lambda: self.env.to_agent(machine, look), Priority.PROCESS)
 
     # ------------------------------------------------------------ faults
 
