@@ -1,8 +1,7 @@
-"""What the agent decides, event by event: the owner first, one copy at most, a final snapshot ends the job here."""
+"""What the agent decides, event by event, beside what the transcripts of `test_cores_scenarios` hold."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.running import AttemptPhase
 from testbed.errors import InvariantBroken
-from topologies.spec import TrafficClass
 
 JOB = m.JobSpec("a", 1000, 0.1, 1_000_000)
 STANDBY = m.Endpoint("h2", "10.0.0.2", 7200)
@@ -57,32 +55,12 @@ def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = Fals
     return core.handle(ev.SnapshotDone(1, taken, final), now_s)
 
 
-def sent(
-    core: AgentCore,
-    to: str,
-    sequence: int,
-    now_s: float,
-    *,
-    job: str = "a",
-    ok: bool = True,
-    retryable: bool = False,
-    **figures: Any,
-) -> list[do.Effect]:
-    known = {"bytes_sent": 0, "bytes_deduplicated": 0, "duration_s": 0.0, **figures}
-    account = m.TransferEnded(f"{job}:{sequence}>{to}", job, sequence, to, ok, **known)
-    return core.handle(ev.SendEnded(account, retryable), now_s)
-
-
 def ended(core: AgentCore, outcome: m.Outcome, step: int, now_s: float, **how: Any) -> list[do.Effect]:
     fenced = how.pop("fenced", False)
     return core.handle(ev.WorkloadEnded(m.JobEnded("a", 1, outcome, step, **how), fenced), now_s)
 
 
 # ---------------------------------------------------------------- the lease
-
-
-def test_the_lease_runs_from_the_sending_of_hello_not_from_welcome() -> None:
-    assert agent().lease.lease_until_s == 10.0 + LEASE_S
 
 
 def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent() -> None:
@@ -113,20 +91,6 @@ def test_the_longest_that_counters_were_late_is_told_once() -> None:
     assert beat.loop_lag_s == 0.0
 
 
-def test_job_killed_from_outside_goes_on_elsewhere_from_its_latest_snapshot() -> None:
-    core = running()
-    core.handle(ev.Received(m.Protect("a", 1, None, 0.0, 5.0, 0.0)), 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    effects = ended(core, "killed", 9, 10.7, reason="killed by SIGKILL")
-    (told,) = said(effects, m.JobEnded)
-    assert (told.outcome, told.step, told.reason) == ("killed", 9, "killed by SIGKILL")
-    assert [stored.checkpoint.sequence for stored in said(effects, m.CheckpointStored)] == [1_000_001]
-    assert not core.running
-    core.handle(ev.Disconnected(), 10.8)
-    (hello,) = said(core.handle(ev.Connected(), 10.9), m.Hello)
-    assert [again.outcome for again in hello.ended] == ["killed"]
-
-
 # ---------------------------------------------------------------- the owner
 
 
@@ -140,82 +104,6 @@ def test_a_closed_switch_kills_first_cuts_transfers_and_tells_last() -> None:
     assert kinds.index(do.AbortSending) < kinds.index(do.Send)
     reclaimed = said(effects, m.OwnerReclaims)[0]
     assert reclaimed == m.OwnerReclaims(0.0, False, [m.JobClaim("a", 1, 7)], closures=1)
-
-
-def test_a_start_that_was_ordered_before_the_owner_s_reclaim_was_known_is_refused_after_his_return() -> None:
-    core = agent()
-    core.handle(ev.SwitchRead(False, 0.0), 10.1)
-    core.handle(ev.SwitchRead(True), 10.2)
-    [ended] = said(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.3), m.JobEnded)
-    assert ended.outcome == "stopped"
-    assert of(core.handle(ev.Received(m.StartJob(JOB, 2, None, closures=1)), 10.4), do.StartWorkload)
-
-
-def test_a_notice_that_runs_out_closes_the_host_even_if_nobody_reads_the_switch() -> None:
-    core = running()
-    core.handle(ev.SwitchRead(False, 1.0), 10.5)
-    assert core.next_deadline_s() == pytest.approx(11.2) or core.next_deadline_s() <= 11.5
-    assert of(core.handle(ev.Woke(), 11.5), do.KillWorkload)
-
-
-# ---------------------------------------------------------------- checkpoints
-
-
-def test_a_snapshot_goes_to_the_standby_as_presync_at_the_granted_rate() -> None:
-    core = running()
-    assert of(protect(core, 10.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_001, False)]
-    [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
-    assert sending == do.StartSending("a", 1_000_001, STANDBY, 1e6, TrafficClass.PRESYNC)
-
-
-@pytest.mark.parametrize("ok", [True, False])
-def test_a_snapshot_that_was_due_while_the_last_was_on_its_way_is_taken_once_that_has_ended(ok: bool) -> None:
-    core = running()
-    protect(core, 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    core.lease.lease_until_s = inf
-    core.handle(ev.Woke(), 15.5)
-    assert of(sent(core, "h2", 1_000_001, 16.0, ok=ok), do.TakeSnapshot)
-    snapshot(core, 1_000_002, 16.1)
-    assert not of(sent(core, "h2", 1_000_002, 17.0), do.TakeSnapshot)  # the next is due at 21.0
-    assert core.running["a"].next_snapshot_s() == 16.0 + 5.0
-
-
-# ---------------------------------------------------------------- moves
-
-
-def test_a_move_copies_while_the_job_runs_then_stops_it_when_the_copy_is_there() -> None:
-    core = running()
-    assert of(migrate(core, 10.5, within_s=60.0), do.TakeSnapshot) == [
-        do.TakeSnapshot("a", 1, 1_000_001, False)
-    ]
-    assert of(snapshot(core, 1_000_001, 10.6), do.StartSending)[0].traffic_class is TrafficClass.PLANNED
-    assert of(sent(core, "h3", 1_000_001, 11.0), do.TakeSnapshot) == [
-        do.TakeSnapshot("a", 1, 1_000_002, True)
-    ]
-    snapshot(core, 1_000_002, 11.1, final=True)
-    sent(core, "h3", 1_000_002, 11.2)
-    assert core.running == {}
-
-
-def test_the_final_snapshot_is_not_later_than_the_deadline_allows_though_the_copy_is_still_on_its_way() -> (
-    None
-):
-    core = running()
-    migrate(core, 10.5, within_s=1.0)
-    snapshot(core, 1_000_001, 10.6)
-    assert core.running["a"].next_snapshot_s() == 11.5
-    assert of(core.handle(ev.Woke(), 11.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_002, True)]
-    effects = snapshot(core, 1_000_002, 11.6, final=True)
-    assert [type(e) for e in effects] == [do.Send, do.AbortSending, do.StartSending]
-
-
-def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=60.0)
-    core.handle(ev.Received(m.Grant("a", "h3", 5e5)), 10.55)
-    [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
-    assert sending.rate_bytes_per_s == 5e5
 
 
 def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> None:
@@ -288,11 +176,8 @@ def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -
     core.handle(ev.Disconnected(), 11.0)
     assert core.announced.refusal(**OFFER) == ""
     core.handle(ev.Connected(), 12.0)
-    assert core.announced.refusal(**OFFER) == ""
     core.handle(ev.Received(m.Welcome(LEASE_S, 1.0)), 12.1)
     assert not core.announced.knows(7)
-    core.handle(ev.Received(EXPECTED), 12.1)
-    assert core.announced.refusal(**OFFER) == ""
 
 
 def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_number() -> None:

@@ -1,23 +1,33 @@
-"""The live campus through Mininet's interface: it stands as described, and goes without a trace."""
+"""The live campus through Mininet's interface: as described, with functions forked into its hosts, and gone without a trace."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
+import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
+import trio
 from mininet.cli import CLI
 from mininet.log import setLogLevel
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Packet, Raw
 
 from testbed import identity
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import shaping
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.processes import ForkRequest
 from testbed.errors import KernelMismatch, SetupError, SpecError
-from tests.emulation_campuses import kernel, machine, read_back, small_campus
+from tests.emulation_campuses import kernel, machine, raw_socket, read_back, small_campus
 from topologies.units import GBIT_PER_S
 
 pytestmark = [*kernel, pytest.mark.stock_kernel]
@@ -285,3 +295,165 @@ def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KernelMismatch):
         LiveCampus(small_campus(2), enforcement=False).start()
     assert machine() == before
+
+
+def show_links() -> None:
+    print(subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout)
+
+
+def test_target_runs_inside_the_hosts_network(campus: LiveCampus, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert campus.fork("h2", show_links, label="links", log=log).wait(10) == 0
+    assert "h2-eth0" in log.read_text() and "h1-eth0" not in log.read_text()
+
+
+def test_failure_is_reported_with_its_traceback(campus: LiveCampus, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("the disk is made of cheese")
+
+    log = tmp_path / "log"
+    process = campus.fork("h1", fail, label="agent h1", log=log)
+    assert process.wait(10) == 1
+    text = log.read_text()
+    assert "agent h1 on h1" in text and "ValueError: the disk is made of cheese" in text and "in fail" in text
+
+
+def test_terminate_ends_a_target_with_the_default_action(campus: LiveCampus) -> None:
+    previous = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        process = campus.fork("h1", lambda: time.sleep(60), label="sleeper")
+        time.sleep(0.05)
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def test_descriptors_are_closed_except_those_kept(campus: LiveCampus, tmp_path: Path) -> None:
+    kept_fd, kept_other = os.pipe()
+    dropped_fd, dropped_other = os.pipe()
+    log = tmp_path / "log"
+
+    def show() -> None:
+        print(sorted(os.listdir("/proc/self/fd")), os.fstat(kept_other).st_ino)  # noqa: PTH208
+
+    try:
+        assert campus.fork("h1", show, label="fds", log=log, keep=[kept_other]).wait(10) == 0
+        text = log.read_text()
+        assert (
+            f"'{kept_other}'" in text and f"'{dropped_other}'" not in text and f"'{dropped_fd}'" not in text
+        )
+    finally:
+        for fd in (kept_fd, kept_other, dropped_fd, dropped_other):
+            os.close(fd)
+
+
+def test_forked_processes_talk_over_the_campus(campus: LiveCampus, tmp_path: Path) -> None:
+    def serve() -> None:
+        with socket.create_server(("10.0.1.1", 7000)) as server:
+            ready, _ = server.accept()
+            ready.sendall(b"hello from " + ready.getpeername()[0].encode())
+            ready.close()
+
+    def ask() -> None:
+        for _ in range(100):
+            try:
+                with socket.create_connection(("10.0.1.1", 7000), timeout=5) as connection:
+                    print(connection.recv(100).decode())
+                    return
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+
+    log = tmp_path / "log"
+    server, client = campus.fork_all(
+        [ForkRequest("h1", serve, "server"), ForkRequest("h3", ask, "client", log)]
+    )
+    assert client.wait(20) == 0 and server.wait(20) == 0
+    assert log.read_text() == "hello from 10.0.1.3\n"
+
+
+def test_trio_runs_in_a_child_forked_while_trio_runs(campus: LiveCampus, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def child() -> None:
+        with trio.fail_after(5):
+            await trio.sleep(0.01)
+        print("trio ran")
+
+    async def parent() -> int:
+        process = campus.fork("h2", lambda: trio.run(child), label="agent", log=log)
+        with trio.fail_after(10):
+            await trio.lowlevel.wait_readable(process)
+        return process.wait(0)
+
+    assert trio.run(parent) == 0, log.read_text()
+    assert log.read_text() == "trio ran\n"
+
+
+def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
+    seen: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            campus.fork("h1", lambda: None, label="x")
+        except SetupError as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(seen[0])
+
+
+CS1 = 8 << 2
+SENDER, TARGET = "10.0.1.1", "10.0.1.2"
+ETHER = Ether(src="02:00:0a:00:01:01", dst="02:00:0a:00:01:02")
+DEADLINE_S = 20.0  # for a counter that moves within microseconds on a quiet machine
+
+
+def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:
+    """Packets that took the research (1:2), the testbed's own (1:3) and the checkpoints' (1:4) queue of an interface."""
+    shown = net[node].cmd(f"tc -s class show dev {interface}")
+    found = re.findall(r"class htb 1:([234]) .*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL)
+    return {{"2": "research", "3": "own", "4": "checkpoints"}[number]: int(count) for number, count in found}
+
+
+def ip(tos: int = 0) -> Packet:
+    return IP(src=SENDER, dst=TARGET, tos=tos) / UDP(dport=6000)
+
+
+QUEUES = {
+    "research": [
+        ETHER / ip(),
+        ETHER / ip(tos=16 << 2),
+        ETHER / Dot1Q(vlan=5) / ip(),
+        ETHER / IPv6(src="fe80::1", dst="fe80::2") / UDP(),
+        ETHER / Dot1Q(vlan=5) / IPv6(src="fe80::1", dst="fe80::2") / UDP(),
+        Ether(src=ETHER.src, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
+    ],
+    "own": [
+        ETHER / ip(tos=34 << 2 | 1),
+        ETHER / ip(tos=46 << 2),
+        ETHER / ARP(op="is-at", hwsrc=ETHER.src, psrc=SENDER, pdst=TARGET),
+    ],
+    "checkpoints": [ETHER / ip(tos=CS1), ETHER / Dot1Q(vlan=5) / ip(tos=CS1)],
+}
+
+
+@pytest.mark.parametrize("borrows", [False, True])
+def test_only_the_testbeds_own_code_points_leave_the_research_queue(borrows: bool) -> None:
+    """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
+    with (
+        LiveCampus(small_campus(2), enforcement=False, borrows=borrows) as net,
+        raw_socket(net, "h1", bypass=False) as sender,
+    ):
+        port = net.plan.host_cables["h2"].a
+        for kind, frames in QUEUES.items():
+            queue = "own" if kind == "checkpoints" and not borrows else kind
+            for frame in frames:
+                for node, interface in (("h1", "h1-eth0"), (port.node, port.name)):
+                    before = class_packets(net, node, interface)
+                    sender.send(bytes(frame))
+                    deadline_s = time.monotonic() + DEADLINE_S
+                    while class_packets(net, node, interface)[queue] == before[queue]:
+                        assert time.monotonic() < deadline_s, f"{frame!r} was not {queue} at {interface}"
