@@ -145,14 +145,6 @@ def test_floors_that_do_not_fit_are_kept_and_no_flow_on_their_link_gets_more() -
     assert fill(demands, {TRUNK: 10.0}).rates == {"a": 5.0, "b": 6.0, "c": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("weight", "floor", "cap"), [(-1.0, 0.0, 1.0), (math.nan, 0.0, 1.0), (1.0, 2.0, 1.0), (1.0, -1.0, 1.0)]
-)
-def test_a_demand_that_contradicts_itself_is_refused(weight: float, floor: float, cap: float) -> None:
-    with pytest.raises(ValueError, match="demand a: "):
-        on_trunk("a", weight, floor, cap)
-
-
 def test_a_flow_without_a_path_has_its_cap_and_an_empty_set_of_flows_an_empty_answer() -> None:
     network, one = Network([TRUNK]), np.ones(1)
     rates, held_by = max_min.fill(max_min.Wants(network, Paths.of([()]), one, 0.0 * one, 7.0 * one), one)
