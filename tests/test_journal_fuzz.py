@@ -112,8 +112,7 @@ def page_of(path: Path) -> str:
         await feed.run()
         if not feed.broken:
             await feed.at(feed.head.at_s / 2.0)
-        feed.head.since(0)
-        feed.event_log.since(0)
+        feed.since(-1, 0)
 
     try:
         source = open_run(path) if path.suffix == ".sqlite" else EventsFile(path, small_campus())
