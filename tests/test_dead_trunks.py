@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ def moving(notice_s: float) -> VirtualWorld:
     return world
 
 
-def told(world: VirtualWorld, kind: type[f.Fact]) -> list[f.Fact]:
+def told(world: VirtualWorld, kind: type[f.Fact]) -> list[Any]:
     return [fact for _, fact in world.facts if type(fact) is kind]
 
 

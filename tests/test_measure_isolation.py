@@ -150,8 +150,6 @@ def test_goals_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -
     assert reserve.measured.endswith(", 1 not judged")
 
 
-@pytest.mark.kernel
-@pytest.mark.campus
 class TestLive:
     pytestmark = live
 

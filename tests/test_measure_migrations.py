@@ -129,8 +129,6 @@ def test_the_table_shows_every_run_and_goals_the_papers_figures_beside_it() -> N
     assert any("(not judged)" in goal.measured for goal in goals)
 
 
-@pytest.mark.kernel
-@pytest.mark.campus
 class TestLive:
     pytestmark = live
 

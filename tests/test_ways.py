@@ -25,7 +25,7 @@ from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
-from tests.test_dead_trunks import campuses, reached, some_dead
+from tests.test_dead_trunks import campuses, reached, some_dead, told
 from topologies import presets
 from topologies.paths import Routes, Way
 from topologies.spec import Campus, DirectedLink, TrafficClass
@@ -137,10 +137,6 @@ def two_leaves(paths: int, *, hosts: int = 7, quiet: bool = True, **changed: obj
 
 def busy(world: VirtualWorld) -> list[str]:
     return [name for name, host in world.coordinator.cluster.hosts.items() if host.jobs]
-
-
-def told(world: VirtualWorld, kind: type[f.Fact]) -> list:
-    return [fact for _, fact in world.facts if type(fact) is kind]
 
 
 def judged(world: VirtualWorld) -> None:
