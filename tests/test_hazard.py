@@ -19,7 +19,7 @@ from controller.core.placement.hazard import ALL, FIRST_HOST, FIRST_HOUR, HOURS,
 from controller.core.placement.owner_history import OwnerHistory
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-NOTHING = (0.0, 0.0)
+NOTHING, BELIEF = (0.0, 0.0), (1.0, DAY_S)
 PEAKS = (
     [0.2 / HOUR_S] * 11 + [1.2 / HOUR_S] * 2 + [0.2 / HOUR_S] * 4 + [1.2 / HOUR_S] * 3 + [0.2 / HOUR_S] * 4
 )
@@ -215,10 +215,6 @@ def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], belie
     history = play(log, History(hosts, 400.0, (1.0, 100.0) if believes else NOTHING))
     single = [history.estimate(host, 1000.0).upper for host in hosts]
     np.testing.assert_allclose(history.levels(1000.0)[0], single, rtol=1e-9)
-
-
-# ---------------------------------------------------------------- what the past says of owners
-BELIEF = (1.0, DAY_S)
 
 
 # ---------------------------------------------------------------- notices

@@ -36,7 +36,7 @@ TWIN = replace(SMALL.hosts[0], name="twin")
         (lambda: replace(SMALL, links=tuple(link for link in SMALL.links if link.a != "h3")), "h3"),
         (lambda: replace(SMALL, hosts=(*SMALL.hosts, SMALL.hosts[0])), "each only once"),
         (lambda: replace(SMALL, hosts=(*SMALL.hosts, TWIN)), "each only once"),  # its address
-        (lambda: replace(SMALL, hosts=SMALL.hosts_of(Role.VOLUNTEER)), "exactly one"),
+        (lambda: replace(SMALL, hosts=tuple(SMALL.hosts_of(Role.VOLUNTEER))), "exactly one"),
         (lambda: three_tier(1100, 1, hosts_per_access=1100), "1022"),
         (lambda: Host("c", "b", Role.COORDINATOR, HERE, "m", 1), "coordinator has no GPUs"),
         (lambda: Host("h", "b", Role.VOLUNTEER, HERE, "m", 0), "1 to 1024"),
