@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from testbed.agent.core import events as ev
@@ -17,6 +19,7 @@ from testbed.agent.io.processes import JobProcesses
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.program import Program, ProgramRun
+from testbed.workloads import criu
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import WorkloadSpec
@@ -134,3 +137,17 @@ def agent_jobs(path: Path, **how: Any) -> Iterator[AgentJobs]:
         closing(LeaseFile.create(path / "lease", math.inf)) as lease,
     ):
         yield AgentJobs(store, lease, path, forks, **how)
+
+
+def why_no_criu() -> str:
+    """Return why CRIU does not work on this machine, or nothing."""
+    if os.geteuid() != 0:
+        return "needs root"
+    try:
+        criu.command()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+needs_criu = pytest.mark.skipif(bool(why_no_criu()), reason=f"CRIU: {why_no_criu()}")

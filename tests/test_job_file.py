@@ -1,4 +1,4 @@
-"""Job files: what is read is what is submitted, and every mistake is named."""
+"""Job files: what is read is what is submitted, and those that the documentation ships compute what they say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 
 from experiments.inputs.job_file import check_runs, load_job
 from testbed.messages import JobSpec
+from testbed.workloads.base import load_workload
+from testbed.workloads.messages import Finished, Progress, Started, WorkloadSpec
+from tests.job_desk import desk, next_of
 from topologies.errors import SpecError
 
 GOOD = 'steps = 3\nstep = "2 s"\npayload = "4 MB"\n'
@@ -40,3 +43,39 @@ def test_a_module_that_raises_is_the_users_mistake_and_not_this_programs(
     (tmp_path / f"broken_{len(module)}.py").write_text(module)
     with pytest.raises(SpecError, match=raised):
         check_runs(load_job(written(tmp_path, f'workload = "broken_{len(module)}:Class"\n{GOOD}')), tmp_path)
+
+
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+JOBS = ("counting.toml", "adding.toml", "regression.toml")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_job_of_the_documentation_would_be_taken(name: str) -> None:
+    check_runs(load_job(EXAMPLES / name), EXAMPLES)
+
+
+@pytest.mark.trio
+async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    job: JobSpec = load_job(EXAMPLES / "regression.toml")
+    steps = 6 * job.steps  # so that it does not end between two looks
+    params = {**job.params, "steps": steps}
+    twin = load_workload(job.workload, params)
+    twin.begin()
+    while twin.step_number < twin.steps_total:
+        twin.step()
+    restore, reached = None, 0
+    async with desk(tmp_path, modules=EXAMPLES) as d:
+        for number in range(3):
+            process = await d.start(WorkloadSpec(job.workload, params), restore)
+            assert (await next_of(process, Started)).step == reached
+            if number < 2:
+                await next_of(process, Progress)
+                restore = tmp_path / f"state{number}"
+                taken = await process.snapshot(restore, stop=True)
+                assert steps > taken.step > reached
+                reached = taken.step
+                process.kill()
+        assert (await next_of(process, Finished)).digest == twin.verify()

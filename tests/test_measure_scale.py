@@ -1,18 +1,24 @@
-"""`reclaimnet measure scale`: its scenarios, its figures, and one small run of each kind."""
+"""`reclaimnet measure` of scale, bring-up and snapshots: scenarios, figures, and a small run of each."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from controller.load import Durations, Load
-from experiments.benchmarks import scale
-from experiments.benchmarks.frame import in_fresh_process
+from experiments.benchmarks import scale, snapshots
+from experiments.benchmarks.frame import Run, in_fresh_process
+from experiments.benchmarks.snapshots import WAYS
 from experiments.inputs.scenario.scenario import heartbeat_s
 from experiments.inputs.traces.generated import generate
+from testbed.emulation.safety.ledger import PIN_ROOT
+from testbed.errors import SetupError
+from tests.live_campus import needs_root, running
 from tests.shown import shown
 
 
@@ -90,3 +96,46 @@ def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
     assert figures["broken"] == []
     assert figures["decisions_count"] > 8
     assert figures["cpu_jobs"] == 0.0
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@needs_root
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.long)])
+def test_its_process_takes_its_campus_down_when_it_is_interrupted(tmp_path: Path, name: str) -> None:
+    def pins() -> set[Path]:
+        return set(PIN_ROOT.iterdir()) if PIN_ROOT.exists() else set()
+
+    before = pins()
+    with running(tmp_path, "measure", "bringup", "--hosts", "40") as run:
+        run.wait_until(lambda: pins() != before)
+        time.sleep(0.1)
+        run.process.send_signal(signal.Signals[name])
+        assert run.finish(40) == 3
+        assert pins() == before
+
+
+@pytest.mark.alone
+def test_each_way_is_measured_at_each_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "GOAL_MB", 1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = snapshots.measure(Run(tmp_path, quick=True))
+    assert [(row["dirty_share"], row["way"]) for row in result["rows"]] == [
+        (share, way) for share in snapshots.DIRTY_SHARES for way in WAYS
+    ]
+    for row in result["rows"]:
+        assert 0.0 < row["pause_p50_s"] <= row["pause_p99_s"]
+        assert row["lost_s"] > 0.0
+    assert list(tmp_path.iterdir()) == []
+    [goal] = snapshots.goals(result)
+    assert goal.met is not None
+    assert "1 MB 100% fork" in shown(snapshots.tables(result))
+
+
+@pytest.mark.alone
+def test_a_state_for_which_there_is_no_room_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "available_bytes", lambda: 2_000_000.0)
+    with pytest.raises(SetupError, match="1000000 bytes of state"):
+        snapshots.measure(Run(tmp_path))

@@ -12,8 +12,8 @@ import pytest
 
 import topologies
 from controller.core.model import facts as f
-from tests.criu_here import needs_criu
 from tests.emulation_campuses import kernel
+from tests.job_desk import needs_criu
 from tests.live_campus import CLI, Run, command, running
 from tests.test_conventions import completed
 

@@ -23,8 +23,7 @@ from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack,
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.messages import CODEC, Failed, Finished, Progress, SnapshotFailed, Started
 from testbed.workloads.process import Exited, SnapshotImpossible
-from tests.criu_here import needs_criu
-from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk
+from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk, needs_criu
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
