@@ -102,7 +102,7 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
 def test_a_trial_on_a_machine_that_was_too_slow_is_not_judged_and_says_so() -> None:
     found = isolation.judged(row("phi-0.5-AF41"), "reclaimnet", samples([1], valid=False))
     assert (found["reserve"], found["theorem"]) == (NOT_JUDGED, NOT_JUDGED)
-    assert "phi = 0.5, the others AF41, reclaimnet: not judged: slow" in shown(isolation.tables(told(found)))
+    assert "1 of 1 trials are not judged: slow" in shown(isolation.tables(told(found)))
 
 
 def test_frames_carry_the_class_the_addresses_and_the_tags_that_they_are_to() -> None:

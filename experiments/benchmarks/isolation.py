@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -378,10 +379,15 @@ def tables(result: Result) -> Iterator[Table | str]:
         "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: traffic "
         "of the others to x, in the migration classes + else (a trunk without classes: all is else)",
     )
+    doubts = Counter(
+        doubt
+        for row in result["rows"]
+        for doubt in {each.partition(":")[0] for each in row["samples"]["reasons"]}
+    )
+    for doubt, count in doubts.most_common():
+        yield f"{count} of {len(result['rows'])} trials are not judged: {doubt}"
     for row in result["rows"]:
         where, samples = f"{row['words']}, {row['system']}", row["samples"]
-        if not samples["valid"]:
-            yield f"{where}: not judged: {'; '.join(samples['reasons'])}"
         if NOT_KEPT in (row["reserve"], row["theorem"]):
             seconds = [sum(taken) for taken in zip(*samples["research_bytes"].values(), strict=True)]
             yield f"{where}: in the worst second {samples['causes'][seconds.index(min(seconds))]}"
