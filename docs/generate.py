@@ -131,7 +131,7 @@ COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
 
 
 def meanings(of: type[Any]) -> dict[str, str]:
-    """Field -> the comment beside its declaration, or on the line above it."""
+    """Return, for each field, the comment beside its declaration, or on the line above it."""
     source = inspect.getsource(of)
     lines, found = source.splitlines(), {}
     for node in ast.walk(ast.parse(source)):
@@ -147,7 +147,7 @@ def meanings(of: type[Any]) -> dict[str, str]:
 
 
 def rows(of: type[Any]) -> Iterator[str]:
-    """A table row for each key of a declared dataclass."""
+    """Yield a table row for each key of a declared dataclass."""
     said = meanings(of)
     for name, kind, default in keys_of(of):
         default = NOTHING if default is MISSING else default
@@ -155,7 +155,7 @@ def rows(of: type[Any]) -> Iterator[str]:
 
 
 def row(key: str, kind: Kind, default: object, meaning: str) -> str:
-    """A table row."""
+    """Return a table row."""
     shown = (
         "none"
         if default is None
@@ -167,7 +167,7 @@ def row(key: str, kind: Kind, default: object, meaning: str) -> str:
 
 
 def scenario_page() -> str:
-    """docs/reference/scenario.md."""
+    """Return the text of docs/reference/scenario.md."""
     parts = [HEAD]
     for section, of in SECTIONS.items():
         first = inspect.getdoc(of) or ""
@@ -180,7 +180,7 @@ def scenario_page() -> str:
 
 
 def campus_page() -> str:
-    """docs/reference/campus.md."""
+    """Return the text of docs/reference/campus.md."""
     parts = [CAMPUS_HEAD]
     for section, keys in CAMPUS_SECTIONS.items():
         lines = (row(name, key.kind, key.default, key.meaning) for name, key in keys.items())
@@ -189,7 +189,7 @@ def campus_page() -> str:
 
 
 def job_page() -> str:
-    """docs/reference/job.md."""
+    """Return the text of docs/reference/job.md."""
     every, programs = (
         "\n".join(row(name, key.kind, key.default, key.meaning) for name, key in section.items()) + "\n"
         for section in (JOB, PROGRAM)
@@ -198,7 +198,7 @@ def job_page() -> str:
 
 
 def policy_page() -> str:
-    """docs/reference/policy.md."""
+    """Return the text of docs/reference/policy.md."""
     from controller.core.placement import select
     from controller.core.policies.table import Policy
 
@@ -225,7 +225,7 @@ def policy_page() -> str:
 
 
 def workload_page() -> str:
-    """docs/reference/workload.md."""
+    """Return the text of docs/reference/workload.md."""
     from testbed.workloads import base
 
     methods = [name for name in vars(base.Workload) if name == "__init__" or not name.startswith("_")]
@@ -243,7 +243,7 @@ def workload_page() -> str:
 
 
 def systems_page() -> str:
-    """docs/reference/systems.md."""
+    """Return the text of docs/reference/systems.md."""
     from controller.core.policies.table import POLICIES, SYSTEMS
 
     lines = [
@@ -260,7 +260,7 @@ def systems_page() -> str:
 
 
 def commands_page() -> str:
-    """docs/reference/commands.md: an option that several commands have alike is explained once, at the top."""
+    """Return docs/reference/commands.md: an option that several commands have alike is explained once, at the top."""
     import typer
     from typer.core import TyperGroup
 
@@ -304,7 +304,7 @@ def commands_page() -> str:
 
 
 def results_page() -> str:
-    """The page of what a run leaves: figures of summary.json, facts of events.jsonl."""
+    """Return the page of what a run leaves: figures of summary.json, facts of events.jsonl."""
     sections = {name.partition(".")[0] for name in MEANINGS if "." in name}
     figures = [
         f"- `{name}`: {meaning}"
@@ -338,7 +338,7 @@ def results_page() -> str:
 
 
 def tables_page() -> str:
-    """docs/reference/tables.md."""
+    """Return the text of docs/reference/tables.md."""
     from experiments.results.frames import columns, described
 
     parts = [TABLES_HEAD]
@@ -356,7 +356,7 @@ PAGE_STYLE = Path(inspect.getfile(pages)).with_name("page.css").read_text()
 
 
 def picture() -> str:
-    """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
+    """Return docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import generate
     from experiments.results.report.timeline import timeline
@@ -391,7 +391,7 @@ rect { fill: var(--lane); stroke: var(--ink) } path { fill: none; stroke: var(--
 
 
 def states() -> str:
-    """docs/states.svg: the transitions of a job. Those that many phases have alike are told below, without arrows."""
+    """Return docs/states.svg: the transitions of a job. Those that many phases have alike are named below, without arrows."""
     from controller.core.model.entities import TRANSITIONS
 
     sources: dict[tuple[str, str], list[str]] = {}

@@ -1,10 +1,12 @@
-"""The description of a campus: frozen, validated data; nothing here runs. Imports no other package of the project. Begin with
-`spec`; `presets` has the campuses of the paper, `files` the TOML form, `graphml` others' networks, `paths` the routes,
-`addresses` who is called what, `openflow` what a controller of switches is told, `as_mininet` the same for stock Mininet,
-`plugins` what users bring. Files: `toml`, `tables`, `keys`; numbers: `units`, `dimension`, `scale`.
+"""The description of a campus: frozen, validated data; nothing here runs.
 
-From Python, `from topologies import three_tier, load` and what else `__all__` names; docs/api.md. Each is imported when it is
-first asked for.
+Imports no other package of the project. Begin with `spec`. `presets` has the campuses of the paper, `files` the TOML
+form, `graphml` others' networks, `paths` the routes, `addresses` names and addresses. `openflow` has the messages to
+a controller of switches, `as_mininet` the campus for stock Mininet, `plugins` what users bring. Files: `toml`,
+`tables`, `keys`; numbers: `units`, `dimension`, `scale`.
+
+From Python, `from topologies import three_tier, load` and what else `__all__` names; docs/api.md. Each is imported
+when it is first asked for.
 """
 
 TYPE_CHECKING = False

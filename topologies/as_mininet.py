@@ -1,16 +1,18 @@
-"""A campus as a topology of stock Mininet, so that other people's Mininet can build it:
+"""A campus as a topology of stock Mininet, so that other people's Mininet can build it.
 
     mn --custom topologies/as_mininet.py --topo campus,my_campus.toml --switch lxbr --controller none
+
     mn --custom topologies/as_mininet.py --topo three_tier,hosts=20,buildings=2 --switch lxbr --controller none --link tc
+
     mn --custom topologies/as_mininet.py --topo campus,example:twocores --switch ovs,protocols=OpenFlow13 --controller remote
 
-Run as a program (`python -m topologies.as_mininet example:twocores`) it writes what the project's OpenFlow controller has to
-know of that network: `docs/examples/stock_mininet.sh` plays all three together.
+Run as a program (`python -m topologies.as_mininet example:twocores`), it writes the description of that network for
+the project's OpenFlow controller. `docs/examples/stock_mininet.sh` plays all three together.
 
-A wrong file or argument is said, and `mn` ends with status 2 before it has made anything. (An unknown word after `--topo` is
-`mn`'s own error, and that it answers as any other: by `mn -c`, which removes every Mininet and every bridge of the machine.)
-Stock Mininet's TCLink leaves rates above 1 Gbit/s unshaped and ignores a delay that the kernel cannot make; the project's own
-`testbed.emulation` does neither.
+A wrong file or argument is named, and `mn` ends with status 2 before it has made anything. An unknown word after
+`--topo` is `mn`'s own error. It answers that with `mn -c`, which removes every Mininet and every bridge of the
+machine. Stock Mininet's TCLink leaves rates above 1 Gbit/s unshaped and ignores a delay that the kernel cannot make;
+the project's own `testbed.emulation` does neither.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class CampusTopo(Topo):  # type: ignore[misc]
     """The nodes and links of a campus, given as a description or as the path of a campus file."""
 
     def build(self, campus: Campus | str) -> None:
-        """Called by Topo. SpecError if the file is wrong."""
+        """Build the nodes and links for Topo. SpecError if the file is wrong."""
         self.campus = described = campus if isinstance(campus, Campus) else files.load(campus)
         for host in described.hosts:
             mac = (b"\x02\x00" + host.address.packed).hex(":")
@@ -80,18 +82,17 @@ class CampusTopo(Topo):  # type: ignore[misc]
 
 
 def campus54_topo() -> CampusTopo:
-    """The deployment of paper A."""
+    """Return the deployment of paper A."""
     return CampusTopo(presets.campus54())
 
 
 def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> CampusTopo:
-    """A campus of any size; SpecError says which argument is wrong."""
+    """Return a campus of any size; SpecError names the argument that is wrong."""
     return CampusTopo(presets.three_tier(hosts=hosts, buildings=buildings, on_demand=on_demand))
 
 
 def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
-    """Call `make` for `mn`, which answers any exception with a clean-up of the whole machine: a wrong argument exits before
-    that."""
+    """Call `make` for `mn` and exit if an argument is wrong: `mn` answers any exception with a clean-up of the whole machine."""
 
     def made(*args: Any, **params: Any) -> Topo:
         try:

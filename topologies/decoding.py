@@ -1,7 +1,7 @@
 """The errors that a decoder can raise over bytes that another process wrote.
 
-msgspec raises more than its own errors: `except msgspec.MsgspecError` around a decoder lets one wrong byte of a text, or brackets
-nested a thousand deep, through to whoever called it.
+msgspec raises more than its own errors. `except msgspec.MsgspecError` around a decoder lets one wrong byte of a text,
+or brackets nested a thousand deep, through to the caller.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Dimension(Enum):
         return _SUFFIXES[self]
 
     def parse(self, text: str) -> float:
-        """Return the number that a text with its unit means; ValueError says what is allowed."""
+        """Return the number that a text with its unit means; ValueError states what is allowed."""
         return _PARSERS[self](text)
 
     def text(self, value: float) -> str:

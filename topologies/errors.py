@@ -10,8 +10,8 @@ class TestbedError(Exception):
 class SpecError(TestbedError):
     """The user's description (file or argument) is wrong.
 
-    `key` is the dotted path of the value ("hosts.h3.gpus"), `value` what was found, `allowed` what would be right,
-    `source` the file it came from, if any.
+    `key` is the dotted path of the value ("hosts.h3.gpus"), `value` what was found, `allowed` what would be right.
+    `source` is the file it came from, if any.
     """
 
     def __init__(self, key: str, value: object, allowed: str, source: str | None = None) -> None:
@@ -23,5 +23,5 @@ class SpecError(TestbedError):
         return f"{where}{self.key} = {self.value!r}: {self.allowed}"
 
     def within(self, source: str) -> "SpecError":
-        """The same error, saying which file it came from."""
+        """Return the same error with the file that it came from."""
         return SpecError(self.key, self.value, self.allowed, source)

@@ -1,10 +1,10 @@
 """Campus files: TOML in, TOML out.
 
 A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
-To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, ...; a switch of
-an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
-`[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
-host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
+To keep files short a host or a switch may itself name where its cable goes (`link_to`, `rate`, `delay`, ...; a switch
+of an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and `[[groups]]` stands for so many
+identical hosts on one switch. An address that is left out is the next free one of the host's building. `dumps` writes
+the long form, one line a node, and `loads` gives back exactly the same campus.
 """
 
 from __future__ import annotations
@@ -115,11 +115,12 @@ GROUP = Section(
 
 
 def load(path: str | Path, folder: Path = Path()) -> Campus:
-    """The campus of a file (TOML, or GraphML if its name ends so; seen from `folder`), of "example:NAME", or of a user's module
-    or package: "module:NAME", or a name among the entry points `reclaimnet.topologies`, of a `Campus` or of a function without
-    arguments that returns one.
+    """Return the campus of a file (seen from `folder`), of "example:NAME", or of a user's object.
 
-    SpecError says file, key, value and what is allowed.
+    A file is TOML, or GraphML if its name ends so. A user's object is "module:NAME", or a name among the entry points
+    `reclaimnet.topologies`. It is a `Campus` or a function without arguments that returns one.
+
+    SpecError gives the file, key, value and what is allowed.
     """
     text = str(path)
     if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
@@ -142,7 +143,7 @@ def _brought(name: str) -> Campus:
 
 
 def loads(text: str, source: str | None = None) -> Campus:
-    """The campus of a TOML text; `source` is named in errors."""
+    """Return the campus of a TOML text; `source` is named in errors."""
     try:
         return campus_of(Table(toml.parse(text)))
     except SpecError as error:
@@ -150,23 +151,23 @@ def loads(text: str, source: str | None = None) -> Campus:
 
 
 def dumps(campus: Campus) -> str:
-    """The campus as TOML; `loads` gives back an equal one, to the last bit of every number."""
+    """Return the campus as TOML; `loads` gives back an equal one, to the last bit of every number."""
     return "\n".join(campus_lines(campus)) + "\n"
 
 
 def examples() -> tuple[str, ...]:
-    """The names of the campus files that the package brings; `load("example:NAME")` reads one."""
+    """Return the names of the campus files that the package brings; `load("example:NAME")` reads one."""
     return reading.example_names(EXAMPLES)
 
 
 def find(path: str | Path, folder: Path) -> Path:
-    """The path of a file, or of an example of that folder if it begins with "example:"."""
+    """Return the path of a file, or of an example of that folder if it begins with "example:"."""
     text = str(path)
     return reading.example(text.removeprefix(EXAMPLE), folder) if text.startswith(EXAMPLE) else Path(path)
 
 
 def campus_of(table: Table) -> Campus:
-    """The campus that a table describes (a whole file, or the [campus] of a scenario)."""
+    """Return the campus that a table describes (a whole file, or the [campus] of a scenario)."""
     name, names = CAMPUS.read(table, "name"), CAMPUS.read(table, "buildings")
     models = []
     for model, each in table.named("gpu_models"):
@@ -186,7 +187,7 @@ def campus_of(table: Table) -> Campus:
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
-    """The lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
+    """Yield the lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
     yield f"name = {toml.quote(campus.name)}"
     yield f"buildings = [{', '.join(toml.quote(b.name) for b in campus.buildings)}]"
     if campus.fabric is not Fabric.BRIDGE:

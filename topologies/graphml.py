@@ -1,8 +1,9 @@
 """Networks of others as campuses: GraphML files, such as those of the Topology Zoo (Knight et al., IEEE JSAC 2011).
 
-Every node becomes a switch s1, s2, ... in a building b1, b2, ... of its own, with a volunteer on it; every edge a trunk of its
-`LinkSpeedRaw` (bit/s), where the file says one. Parallel edges add up, loops go, and both directions of a directed graph are one
-trunk. The coordinator hangs on the switch with most trunks. Such networks have several paths, so the fabric is Open vSwitch.
+Every node becomes a switch s1, s2, ... in a building b1, b2, ... of its own, with a volunteer on it; every edge a
+trunk of its `LinkSpeedRaw` (bit/s), where the file gives one. Parallel edges add up, loops go, and both directions of
+a directed graph are one trunk. The coordinator hangs on the switch with most trunks. Such networks have several
+paths, so the fabric is Open vSwitch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MIN_RATE, MAX_RATE = GBIT_PER_S / 1000, 40 * GBIT_PER_S
 
 
 def load(path: Path) -> Campus:
-    """The campus of a GraphML file. SpecError: no GraphML, not connected, more than MAX_BUILDINGS nodes, or no edge."""
+    """Return the campus of a GraphML file. SpecError: no GraphML, not connected, more than MAX_BUILDINGS nodes, or no edge."""
     import networkx
 
     try:
@@ -67,7 +68,7 @@ def load(path: Path) -> Campus:
 
 
 def _rate(facts: Mapping[str, Any]) -> float:
-    """Bytes/s of an edge."""
+    """Return the rate of an edge, bytes/s."""
     try:
         rate = float(facts["LinkSpeedRaw"]) / 8
     except (KeyError, TypeError, ValueError):

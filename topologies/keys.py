@@ -121,7 +121,7 @@ _NUMBERS: Any = Annotated[
 
 
 def text(about: str = "a text, not empty") -> Kind:
-    """Return the kind of texts that are not empty; `about` says what they name."""
+    """Return the kind of texts that are not empty; `about` describes what they name."""
     return Kind(Annotated[str, Meta(min_length=1)], about, takes="text")
 
 
@@ -153,7 +153,7 @@ def number(
 ) -> Kind:
     """Return the kind of numbers from low to high (low itself excluded if `above`), with a unit in a file.
 
-    `infinite` is the word that stands for infinity, if that makes sense; `about` says what a plain number means.
+    `infinite` is the word that stands for infinity, if that makes sense; `about` describes what a plain number means.
     """
     most = min(high, sys.float_info.max)
     of = Annotated[float, Meta(gt=low, le=most) if above else Meta(ge=low, le=most)]

@@ -1,5 +1,7 @@
-"""Messages to an OpenFlow controller: the campus, as one JSON file that the campus writes; and while it runs, lines of
-JSON on a UNIX socket. The campus's coordinator wants ways; a client that is about to cut a trunk has it drained."""
+"""Messages to an OpenFlow controller: the campus as one JSON file, and lines of JSON on a UNIX socket while it runs.
+
+The campus writes the file. The campus's coordinator wants ways; a client that is about to cut a trunk has it drained.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Trunk(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def ends(self) -> frozenset[str]:
-        """The two switches: what a trunk is known by, for there is one at most between two switches."""
+        """The two switches, which identify a trunk: there is one at most between two switches."""
         return frozenset((self.a, self.b))
 
 
@@ -55,7 +57,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def ports(self) -> dict[str, dict[str, int]]:
-        """Return switch -> neighbour -> port number, in the order of the trunks."""
+        """The port numbers by switch and neighbour, in the order of the trunks."""
         table: dict[str, dict[str, int]] = {name: {} for name in self.switches}
         for trunk in self.trunks:
             table[trunk.a][trunk.b] = trunk.a_port
@@ -69,7 +71,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def station_of(self) -> dict[str, Station]:
-        """Each host's, by its name."""
+        """The station of each host, by its name."""
         return {station.host: station for station in self.stations}
 
     @cached_property
@@ -132,7 +134,7 @@ FromController = WaysInForce | ToDrain | Drained
 
 
 def read(text: bytes, source: str) -> Topology:
-    """The topology of a JSON text; SpecError names `source` and what is wrong."""
+    """Return the topology of a JSON text; SpecError names `source` and what is wrong."""
     try:
         return msgspec.json.decode(text, type=Topology)
     except UNDECODABLE as error:

@@ -1,9 +1,9 @@
 """Routes of migrations over a campus: up to the lowest common ancestor in a tree, then down.
 
-A campus whose cables are a tree has no other routes. One with several paths has a tree too, which `tree_of` picks: breadth first
-from the root, over trunks that are alive. The tables of programmed switches (`controller/openflow/routes.py`), the coordinator's
-plans and the virtual campus all take it from there, so a grant travels the links that it is charged on. When a trunk dies or
-comes back there is another tree (`Routes.follow`).
+A campus whose cables are a tree has no other routes. One with several paths has a tree too, which `tree_of` picks:
+breadth first from the root, over trunks that are alive. The tables of programmed switches
+(`controller/openflow/routes.py`), the coordinator's plans and the virtual campus all take it from there. So a grant
+travels the links that it is charged on. When a trunk dies or comes back there is another tree (`Routes.follow`).
 
 Beside the tree, hosts have other ways to each other over trunks that are alive (`Routes.choices`). What the testbed sends from
 one host to another takes one of them where it is pinned to it (`Routes.pin`), and else the tree's: its `way`. The other
@@ -108,13 +108,13 @@ def ways_beside(first: Sequence[str], live: Mapping[str, Iterable[str]], most: i
 
 
 def junctions(campus: Campus) -> list[str]:
-    """Switches with two trunks or more, in order: where a packet may have a choice."""
+    """Return the switches with two trunks or more, in order: where a packet may have a choice."""
     switches = campus.switch_by_name
     return [name for name in switches if len(campus.neighbours[name].keys() & switches.keys()) > 1]
 
 
 def dead_trunks(capacity_bytes_per_s: Mapping[DirectedLink, float]) -> frozenset[frozenset[str]]:
-    """Cables that carry nothing in one direction, or in both."""
+    """Return the cables that carry nothing in one direction, or in both."""
     return frozenset(frozenset(link) for link, rate in capacity_bytes_per_s.items() if rate <= 0.0)
 
 
@@ -144,8 +144,7 @@ class Routes:
     def follow(self, dead: DeadTrunks) -> bool:
         """Mark exactly these trunks as dead; nothing is pinned to a way over a dead trunk any more.
 
-        Whether any route or way is another, or one that was live is dead, or was dead is live: never said of a campus that is a
-        tree.
+        Returns whether any route or way changed, died or came alive again; always False on a campus that is a tree.
         """
         before_dead, self.dead = self.dead, frozenset(dead)
         before = self._parent, self._dead_in_tree(before_dead), self._pins
@@ -159,11 +158,11 @@ class Routes:
 
     @property
     def pins(self) -> Mapping[tuple[str, str], Way]:
-        """Return (source, target) -> the pinned way of the testbed's traffic."""
+        """The pinned way of the testbed's traffic by (source, target)."""
         return self._pins
 
     def pin(self, a: str, b: str, way: Way | None) -> None:
-        """The testbed's traffic from a to b takes this way from now on; None: the route.
+        """Send the testbed's traffic from a to b this way from now on; None: by the route.
 
         SpecError: it is no simple way from a to b over the campus's cables, or crosses a dead trunk.
         """
@@ -183,19 +182,21 @@ class Routes:
         self._pins = {ends: way for ends, way in pins.items() if self.is_carried(way)}
 
     def pinned(self, pins: Mapping[tuple[str, str], Way]) -> Routes:
-        """The same routes with these pins, those over dead trunks left out, and no others."""
+        """Return the same routes with these pins, those over dead trunks left out, and no others."""
         other = copy.copy(self)
         other.pin_all(pins)
         return other
 
     def way(self, a: str, b: str) -> Way:
-        """The directed links that the testbed's own traffic takes from a to b: those that it is pinned to, or the route."""
+        """Return the directed links that the testbed's own traffic takes from a to b: its pinned way, or else the route."""
         pins = self._pins
         return (pins.get((a, b)) or self.route(a, b)) if pins else self.route(a, b)
 
     def choices(self, a: str, b: str, most: int = MAX_WAYS) -> list[Way]:
-        """Return up to `most` live ways from a to b that share as little as possible. The first is the route; if it is
-        dead, it is the only one."""
+        """Return up to `most` live ways from a to b that share as little as possible.
+
+        The first is the route; if it is dead, it is the only one.
+        """
         route = self.route(a, b)
         if most < 2 or not self.has_choice or not self.is_carried(route):
             return [route]
@@ -227,7 +228,7 @@ class Routes:
         return self.is_carried(self.route(a, b))
 
     def route(self, a: str, b: str) -> Way:
-        """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
+        """Return the directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
         known = self._known.get((a, b))
         if known is None:
             if len(self._known) >= MAX_KNOWN:
@@ -269,7 +270,7 @@ class Routes:
         )
 
     def links_of(self, a: str, b: str) -> tuple[Link, ...]:
-        """The cables from a to b, in order, with their rates, delays and losses."""
+        """Return the cables from a to b, in order, with their rates, delays and losses."""
         neighbours = self._campus.neighbours
         return tuple(neighbours[step.source][step.target] for step in self.route(a, b))
 
@@ -349,13 +350,13 @@ class RouteHistory:
         return self._routes[-1]
 
     def follow(self, at_s: float, dead: DeadTrunks) -> bool:
-        """Take these trunks for dead from then on, and no others. Whether routes or ways are others."""
+        """Take these trunks for dead from then on, and no others; return whether routes or ways changed."""
         if not self.latest.has_choice or self.latest.dead == frozenset(dead):
             return False
         return self._go_on(at_s, Routes(self.campus, dead).pinned(self.latest.pins))
 
     def pin(self, at_s: float, a: str, b: str, way: Way | None) -> bool:
-        """Do `Routes.pin` from then on. Whether the way is another."""
+        """Do `Routes.pin` from then on; return whether the way changed."""
         routes = self.latest.pinned(self.latest.pins)
         routes.pin(a, b, way)
         return self._go_on(at_s, routes)
@@ -367,19 +368,19 @@ class RouteHistory:
         return is_other
 
     def at(self, at_s: float) -> Routes:
-        """The routes of that time."""
+        """Return the routes of that time."""
         return self._routes[bisect_right(self._times_s, at_s) - 1]
 
     def links_of(self, a: str, b: str, from_s: float, until_s: float) -> frozenset[DirectedLink]:
-        """The links of all ways from a to b in that time."""
+        """Return the links of all ways from a to b in that time."""
         return frozenset(link for routes in self.during(from_s, until_s) for link in routes.way(a, b))
 
     def during(self, from_s: float, until_s: float) -> Sequence[Routes]:
-        """The routes of that time, in order."""
+        """Return the routes of that time, in order."""
         return self._routes[bisect_right(self._times_s, from_s) - 1 : bisect_right(self._times_s, until_s)]
 
 
 def _root(campus: Campus) -> str:
-    """The core, where there is one: it keeps routes in the tree as shallow as they are in the campus."""
+    """Return the core, where there is one: it keeps routes in the tree as shallow as they are in the campus."""
     core = (switch.name for switch in campus.switches if switch.tier is Tier.CORE)
     return next(core, campus.switches[0].name if campus.switches else campus.hosts[0].name)

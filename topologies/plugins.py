@@ -1,8 +1,10 @@
-"""Objects that users bring without touching the project: of a module of their own (`"module:name"`), or one that an installed
-package offers under a name, by an entry point of a group below.
+"""Objects that users bring without touching the project.
 
-A module is looked for on Python's path, and then in the folder in which the program was started; it runs with the user's own
-rights. Names of the project's own come first: no package can replace them.
+Such an object is in a module of the user's own (`"module:name"`). Or an installed package offers it under a name, by
+an entry point of a group below.
+
+A module is looked for on Python's path, and then in the folder in which the program was started; it runs with the
+user's own rights. Names of the project's own come first: no package can replace them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def is_reference(name: str) -> bool:
 
 
 def offered(group: str) -> tuple[str, ...]:
-    """The names under which installed packages offer objects of a group, in order."""
+    """Return the names under which installed packages offer objects of a group, in order."""
     return tuple(sorted(_entries(group)))
 
 
@@ -50,10 +52,10 @@ def target(name: str, group: str) -> str:
 
 
 def find(key: str, name: str, group: str, allowed: str, among: str | None = None) -> object:
-    """The object of that name; `among` is a dict of the module that has further names.
+    """Return the object of that name; `among` is a dict of the module that has further names.
 
-    SpecError for `key` says whether the name has no such form, the module was not found or fails (and in which line), or has no
-    such name, and what is allowed.
+    SpecError for `key` states what is allowed and what is wrong. The name may have no such form, or the module no
+    such name. The module may not be found, or fail (in the line given).
     """
     parts = _REFERENCE.fullmatch(target(name, group))
     if parts is None:
@@ -97,9 +99,11 @@ def call(key: str, name: str, function: Callable[..., object], *given: object) -
 
 
 def sources(name: str, group: str) -> dict[str, Path]:
-    """The files that an object's code is in, by their names from a folder of Python's path, in order: its module's and those
-    that it imports from the same folder, or all Python files of its package. Empty for a name of the project's own. Files that
-    the code reads while it runs are not among them."""
+    """Return the files that an object's code is in, by their names from a folder of Python's path, in order.
+
+    They are its module's file and those that it imports from the same folder, or all Python files of its package.
+    Empty for a name of the project's own. Files that the code reads while it runs are not among them.
+    """
     parts = _REFERENCE.fullmatch(target(name, group))
     if parts is None:
         return {}
@@ -131,7 +135,7 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
 
 
 def _said(error: BaseException, module_name: str) -> str:
-    """The error in one line, and where it came from."""
+    """Return the error in one line, and where it came from."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or '').name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     return f"{where(error, module_name)}{error!r}"
@@ -154,14 +158,14 @@ def where(error: BaseException, module_name: str) -> str:
 
 
 def module_of(function: object) -> str:
-    """The name of the module that a function, or the class of what can be called, was written in."""
+    """Return the name of the module that a function, or the class of what can be called, was written in."""
     if isinstance(function, partial):
         return module_of(function.func)
     return getattr(function, "__module__", None) or type(function).__module__
 
 
 def _public(module: ModuleType) -> list[str]:
-    """Names that the module itself gives to something."""
+    """Return the names that the module itself gives to something."""
     return [
         name
         for name, value in vars(module).items()
@@ -172,7 +176,7 @@ def _public(module: ModuleType) -> list[str]:
 
 
 def _beside(file: Path) -> set[Path]:
-    """The file, and those that it and they import from its folder."""
+    """Return the file, and those that it and they import from its folder."""
     from modulefinder import ModuleFinder  # late: most programs never ask
 
     finder = ModuleFinder([str(file.parent)])

@@ -1,11 +1,11 @@
 """Campuses that need no file: paper A's deployment, and three-tier trees of any size.
 
 Both follow paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
-building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand with
-the core, because their links must not be the ones that the experiment is about, and because a path from any host to
-them then crosses exactly one building. In `campus54` the coordinator hangs on the core switch itself (the paper knows
-four buildings and no more); in `three_tier` it shares a server room, a building of its own called `room`, with the
-on-demand hosts, so that "same building" never holds between a volunteer and rented capacity.
+building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand
+with the core. The experiment is not about their links, and a path from any host to them then crosses exactly one
+building. In `campus54` the coordinator hangs on the core switch itself (the paper knows four buildings and no more);
+in `three_tier` it shares a server room with the on-demand hosts. The room is a building of its own called `room`, so
+that "same building" never holds between a volunteer and rented capacity.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _CAMPUS54_PER_SWITCH = 7
 
 
 def campus54() -> Campus:
-    """The deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator.
+    """Return the deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator.
 
     20 RTX 3090, 15 RTX 4090, 8 A100 nodes of 4 GPUs, 10 A6000 nodes of 2; 1 Gbit/s access, 1 to 10 Gbit/s
     distribution, 10 Gbit/s core; at least 30 % of every link for research (beta_p3 = 0.3).
@@ -104,14 +104,14 @@ def three_tier(
     reserve: ResearchReserve | None = None,
     name: str = "campus",
 ) -> Campus:
-    """A campus of `hosts` volunteers (h1, h2, ...) spread evenly over b1 ... bB, one coordinator, `on_demand` hosts.
+    """Return a campus of `hosts` volunteers (h1, h2, ...) spread evenly over b1 ... bB, one coordinator, `on_demand` hosts.
 
     Every building has one distribution switch (d1 ...) and as many access switches (a1 ...) as `hosts_per_access`
     asks for. Rates in bytes/s on the wire: host to access switch, access to distribution (one number, or one for each
-    building), distribution to core. GPUs are dealt in the proportions of `mix`, evenly over the buildings.
-    The coordinator (coord) and the on-demand hosts (od1 ..., `on_demand_slots` jobs at once each) stand in `room`, a
-    switch on the core, with links at the core's rate. Addresses: 10.BUILDING.x.y, the room is building 0.
-    SpecError says which argument is wrong and what is allowed.
+    building), distribution to core. GPUs are dealt in the proportions of `mix`, evenly over the buildings. The
+    coordinator (coord) and the on-demand hosts (od1 ..., `on_demand_slots` jobs at once each) stand in `room`, a
+    switch on the core. Their links have the core's rate. Addresses: 10.BUILDING.x.y, the room is building 0.
+    SpecError names the argument that is wrong and states what is allowed.
     """
     _whole("hosts", hosts, 1, MAX_HOSTS)
     _whole("buildings", buildings, 1, min(MAX_TREE_BUILDINGS, hosts))
@@ -148,10 +148,10 @@ def leaf_spine(
     uplink_bytes_per_s: float = 2.5 * GBIT_PER_S,
     mix: Sequence[GpuShare] = PAPER_MIX,
 ) -> Campus:
-    """Every leaf (l1 ..., one a building) has an uplink to every spine (s1 ...): as many shortest paths as spines.
+    """Return a leaf-spine campus: every leaf (l1 ..., one a building) has an uplink to every spine (s1 ...).
 
-    Volunteers h1, h2, ... hang on the leaves, the coordinator on the first spine. Needs the Open vSwitch fabric. SpecError says
-    which argument is wrong and what is allowed.
+    There are as many shortest paths as spines. Volunteers h1, h2, ... hang on the leaves, the coordinator on the
+    first spine. Needs the Open vSwitch fabric. SpecError names the argument that is wrong and states what is allowed.
     """
     _whole("leaves", leaves, 2, MAX_BUILDINGS)
     _whole("spines", spines, 2, 64)
@@ -168,7 +168,7 @@ def leaf_spine(
 def fat_tree(
     k: int = 4, *, rate_bytes_per_s: float = GBIT_PER_S, mix: Sequence[GpuShare] = PAPER_MIX
 ) -> Campus:
-    """A fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods, k^3/4 volunteers, all cables alike.
+    """Return a fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods, k^3/4 volunteers, all cables alike.
 
     Core switches c1 ... c(k/2)^2; pod p (a building) has aggregation switches p1a1 ... and edge switches p1e1 ..., k/2 of
     each. The coordinator hangs on the first core switch. Needs the Open vSwitch fabric. SpecError: k is odd or not from 4 to 16.

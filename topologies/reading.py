@@ -11,7 +11,7 @@ MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
 
 
 def read_text(path: Path, what: str = "a TOML file") -> str:
-    """The text of a user's file of at most 8 MiB; SpecError gives the reason why it cannot be read, or is no UTF-8 text."""
+    """Return the text of a user's file of at most 8 MiB. SpecError: why it cannot be read, or that it is no UTF-8 text."""
     try:
         if not path.is_file():
             found = "is not a regular file" if path.exists() else "does not exist"
@@ -32,7 +32,7 @@ def read_text(path: Path, what: str = "a TOML file") -> str:
 
 
 def example(name: str, folder: Path) -> Path:
-    """The file of an example that the package brings; SpecError lists them."""
+    """Return the file of an example that the package brings; SpecError lists them."""
     known = example_names(folder)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -42,5 +42,5 @@ def example(name: str, folder: Path) -> Path:
 
 
 def example_names(folder: Path) -> tuple[str, ...]:
-    """The examples of a folder, by name."""
+    """Return the examples of a folder, by name."""
     return tuple(sorted(path.stem for path in folder.glob("*.toml")))

@@ -1,11 +1,12 @@
-"""Playing a big campus on a small machine: one factor for bytes, one for time, and everything else follows.
+"""A big campus played on a small machine: one factor for bytes, one for time, and everything else follows.
 
-No clock runs at a multiple of real time over real sockets, so the *description* is scaled, once, before a run, and the
-results are scaled back, once, in the report. Sizes are multiplied by `bytes`, durations by `time`; rates, hazards and
-steps follow from their dimensions. What has no dimension stays as it is, and so does every dimensionless ratio of the
-papers: the share of a notice that a transfer needs, C / (b tau), the expected reclaims in a notice, lambda tau, the
-load of the queue. What is *not* scaled are the kernel's own constants (MTU, super-packets, timer slack, the start of a
-process): a scale that makes a transfer shorter than those measures the machine, not the protocol.
+No clock runs at a multiple of real time over real sockets. So the *description* is scaled, once, before a run, and
+the results are scaled back, once, in the report. Sizes are multiplied by `bytes`, durations by `time`; rates, hazards
+and steps follow from their dimensions. What has no dimension stays as it is, and so does every dimensionless ratio of
+the papers. They are the share of a notice that a transfer needs, C / (b tau); the expected reclaims in a notice,
+lambda tau; and the queue's load. What is *not* scaled are the kernel's own constants (MTU, super-packets, timer
+slack, the start of a process): a scale that makes a transfer shorter than those measures the machine, not the
+protocol.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ class Scale:
                 )
 
     def factor(self, dimension: Dimension) -> float:
-        """Factor of a quantity of this dimension: bytes^a time^b."""
+        """Return the factor of a quantity of this dimension: bytes^a time^b."""
         of_bytes, of_time = dimension.value
         return float(self.bytes**of_bytes * self.time**of_time)
 
     def apply(self, thing: T, dimension: Dimension | None = None) -> T:
         """Convert real to played: a number of the given dimension, or a description (campus, trace, ...) as a whole.
 
-        Descriptions are frozen dataclasses whose fields declare their dimensions (`topologies.dimension`). TypeError if
-        a number has none: every number of a description must say what it is. Apply a scale once: what it returns
-        cannot be told from a description that was written that way.
+        Descriptions are frozen dataclasses whose fields declare their dimensions (`topologies.dimension`). TypeError
+        if a number has none: every number of a description must have one. Apply a scale once: the result looks like a
+        description that was written that way.
         """
         return thing if self == Scale() else _scaled(thing, dimension, self)
 
     def back(self, thing: T, dimension: Dimension | None = None) -> T:
-        """Played to real: the inverse of `apply`, for results (and for descriptions, up to rounding of whole bytes)."""
+        """Convert played to real: the inverse of `apply`, for results (and for descriptions, up to rounding of whole bytes)."""
         return _scaled(thing, dimension, Scale(1.0 / self.bytes, 1.0 / self.time))
 
 
 def _scaled(thing: T, dimension: Dimension | None, scale: Scale) -> T:
-    """The thing with every number in it multiplied; `dimension` is that of the field that holds it."""
+    """Return the thing with every number in it multiplied; `dimension` is that of the field that holds it."""
     if isinstance(thing, bool) or thing is None:
         return thing
     if isinstance(thing, int | float):

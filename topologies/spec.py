@@ -185,8 +185,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ResearchReserve:
-    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B), and, where research was
-    measured to ask for more, all of that but `most_lost`. (The paper: research loses "under 3 %".)"""
+    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B).
+
+    Where research was measured to ask for more, all of that but `most_lost` is left. (The paper: research loses
+    "under 3 %".)
+    """
 
     beta: float = field(default=0.3, metadata=NUMBER)
     minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)
@@ -201,16 +204,16 @@ class ResearchReserve:
             raise SpecError("research_reserve.most_lost", self.most_lost, "a share from 0 to 1")
 
     def reserve_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
-        """Bytes/s kept for research on a link; never more than the link has (B_min > B: migration share 0)."""
+        """Return the bytes/s kept for research on a link; never more than the link has (B_min > B: migration share 0)."""
         return min(capacity_bytes_per_s, max(self.beta * capacity_bytes_per_s, self.minimum_bytes_per_s))
 
     def kept_bytes_per_s(self, capacity_bytes_per_s: float, asked_bytes_per_s: float) -> float:
-        """Bytes/s kept for research on a link of which it was measured to ask for so much."""
+        """Return the bytes/s kept for research on a link of which it was measured to ask for so much."""
         asked_bytes_per_s = min(capacity_bytes_per_s, asked_bytes_per_s)
         return max(self.reserve_bytes_per_s(capacity_bytes_per_s), (1.0 - self.most_lost) * asked_bytes_per_s)
 
     def migration_share_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
-        """B_mig = B - B_res >= 0."""
+        """Return B_mig = B - B_res >= 0."""
         return capacity_bytes_per_s - self.reserve_bytes_per_s(capacity_bytes_per_s)
 
 
@@ -261,7 +264,7 @@ class Campus:
 
     @cached_property
     def neighbours(self) -> dict[str, dict[str, Link]]:
-        """Return node -> neighbour -> the link between them."""
+        """The links by node and neighbour."""
         table: dict[str, dict[str, Link]] = {node.name: {} for node in self.nodes}
         for link in self.links:
             table[link.a][link.b] = link
@@ -279,15 +282,15 @@ class Campus:
         return next(self.hosts_of(Role.COORDINATOR))
 
     def hosts_of(self, role: Role) -> Iterator[Host]:
-        """Hosts of a role, in order of description."""
+        """Return the hosts of a role, in order of description."""
         return (host for host in self.hosts if host.role is role)
 
     def agents(self, *, head_stores: bool) -> list[Host]:
-        """The hosts that have an agent: all but the coordinator's, and that one too if it keeps checkpoints."""
+        """Return the hosts that have an agent: all but the coordinator's, and that one too if it keeps checkpoints."""
         return [host for host in self.hosts if head_stores or host.role is not Role.COORDINATOR]
 
     def access_link(self, host: str) -> Link:
-        """The one link that a host hangs on."""
+        """Return the one link that a host hangs on."""
         return next(iter(self.neighbours[host].values()))
 
     def _check_members(self) -> None:

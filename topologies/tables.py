@@ -1,5 +1,8 @@
-"""Taking values out of a TOML table, one key at a time, so that every mistake is named: which key, what was found, what
-is allowed; a key that is not asked for is an error too, with the nearest key that exists."""
+"""Values taken out of a TOML table, one key at a time, so that every mistake is named.
+
+An error gives the key, what was found and what is allowed. A key that is not asked for is an error too, with the
+nearest key that exists.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Table:
         self._asked: set[str] = set()
 
     def path(self, name: str) -> str:
-        """The dotted path of a key of this table."""
+        """Return the dotted path of a key of this table."""
         return f"{self.key}.{name}" if self.key else name
 
     def has(self, name: str) -> bool:
@@ -38,7 +41,7 @@ class Table:
         return name in self._data
 
     def take(self, name: str, allowed: str, default: object = NOTHING) -> Any:
-        """The raw value; the default, if there is none."""
+        """Return the raw value; the default, if there is none."""
         if self.has(name):
             return self._data[name]
         if default is NOTHING:
@@ -52,11 +55,11 @@ class Table:
         return SpecError(self.path(name), shown(self._data.get(name, NOTHING)), allowed)
 
     def table(self, name: str) -> Table:
-        """A table inside this one; an empty one if it is not there."""
+        """Return a table inside this one; an empty one if it is not there."""
         return Table(self.take(name, "a table", {}), self.path(name))
 
     def tables(self, name: str) -> Iterator[Table]:
-        """The tables of a list ([[name]]), none if it is not there; each is called by its name, or its number."""
+        """Yield the tables of a list ([[name]]), none if it is not there; each is called by its name, or its number."""
         value = self.take(name, f"a list of tables ([[{self.path(name)}]])", ())
         if not isinstance(value, list | tuple):
             raise self.wrong(name, f"a list of tables ([[{self.path(name)}]])")
@@ -66,7 +69,7 @@ class Table:
             yield Table(item, f"{self.path(name)}{label}")
 
     def named(self, name: str) -> Iterator[tuple[str, Table]]:
-        """The tables [name.X], as (X, table)."""
+        """Yield the tables [name.X], as (X, table)."""
         group = self.table(name)
         for each in group._data:
             group.has(each)
@@ -86,7 +89,7 @@ class Table:
 
 
 def allowed_text(dimension: Dimension, infinite: str | None = None) -> str:
-    """Allowed values of a dimension, in words."""
+    """Describe the allowed values of a dimension in words."""
     if dimension is Dimension.NUMBER:
         return "a finite number"
     try:
@@ -97,7 +100,7 @@ def allowed_text(dimension: Dimension, infinite: str | None = None) -> str:
 
 
 def shown(value: object) -> object:
-    """A value as an error message may show it: short, whatever the user wrote."""
+    """Return a value as an error message may show it: short, whatever the user wrote."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
@@ -108,5 +111,5 @@ def shown(value: object) -> object:
 
 
 def shown_text(text: str) -> str:
-    """The beginning of a text."""
+    """Return the beginning of a text."""
     return text if len(text) <= 80 else f"{text[:77]}..."

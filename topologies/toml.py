@@ -18,7 +18,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; SpecError names the line and shows it."""
+    """Return the tables of a TOML text; SpecError names the line and shows it."""
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise SpecError(f"line {line}", long[0][:40], f"TOML with keys of at most {MAX_PARTS} parts")
@@ -35,12 +35,12 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def quote(text: str) -> str:
-    """A TOML basic string: JSON's, but for the one character that JSON does not escape."""
+    """Return a TOML basic string: JSON's, but for the one character that JSON does not escape."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def key(name: str) -> str:
-    """A key: bare where TOML allows it."""
+    """Return a key: bare where TOML allows it."""
     return name if _BARE_KEY.fullmatch(name) else quote(name)
 
 
@@ -50,5 +50,5 @@ def inline(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def rows(name: str, tables: Iterable[str]) -> list[str]:
-    """A list of inline tables, one a line."""
+    """Return a list of inline tables, one a line."""
     return [f"{key(name)} = [", *(f"    {table}," for table in tables), "]"]

@@ -31,41 +31,41 @@ _PER_TIME = re.compile(_NUMBER + r"/\s*(s|min|h|d)\s*", re.ASCII)
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second of "100 Mbit/s", "1.5 GB/s"; ValueError says what is allowed."""
+    """Parse "100 Mbit/s", "1.5 GB/s" to bytes per second; ValueError states what is allowed."""
     found = _found(_RATE, text, 'a rate such as "100 Mbit/s", "10 Gbit/s" or "12.5 MB/s"')
     return float(found[1]) * _SCALES[found[2]] / (8.0 if found[3] == "bit/s" else 1.0)
 
 
 def parse_size(text: str) -> float:
-    """Bytes of "3.2 GB", "64 MiB"; ValueError says what is allowed."""
+    """Parse "3.2 GB", "64 MiB" to bytes; ValueError states what is allowed."""
     found = _found(_SIZE, text, 'a size such as "120 MB", "3.2 GB" or "64 MiB"')
     return float(found[1]) * _SCALES[found[2]]
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of "200 us", "90 s", "12 h"; ValueError says what is allowed."""
+    """Parse "200 us", "90 s", "12 h" to seconds; ValueError states what is allowed."""
     found = _found(_TIME, text, 'a duration such as "200 us", "90 s", "10 min" or "12 h"')
     return float(found[1]) * _TIMES[found[2]] if found[2] in _TIMES else float(found[1]) / _PER_S[found[2]]
 
 
 def parse_per_time(text: str) -> float:
-    """Events per second of "0.99 /h", "3 /d"; ValueError says what is allowed."""
+    """Parse "0.99 /h", "3 /d" to events per second; ValueError states what is allowed."""
     found = _found(_PER_TIME, text, 'a number per time such as "0.99 /h", "12 /d" or "0.01 /s"')
     return float(found[1]) / _TIMES[found[2]]
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """ "87.5 Mbit/s": bits, as network people write them."""
+    """Format as "87.5 Mbit/s": bits, as network people write them."""
     return _scaled(bytes_per_s * 8.0, "bit/s")
 
 
 def format_size(size_bytes: float) -> str:
-    """ "3.2 GB": decimal, as papers write them."""
+    """Format as "3.2 GB": decimal, as papers write them."""
     return _scaled(size_bytes, "B")
 
 
 def format_duration(duration_s: float) -> str:
-    """ "850 ms", "12.3 s", "4.5 min", "2.0 h"."""
+    """Format as "850 ms", "12.3 s", "4.5 min", "2.0 h"."""
     for unit in ("d", "h", "min", "s"):
         if abs(duration_s) >= _TIMES[unit]:
             return f"{duration_s / _TIMES[unit]:.3g} {unit}"
@@ -75,32 +75,32 @@ def format_duration(duration_s: float) -> str:
 
 
 def exact_rate(bytes_per_s: float) -> str:
-    """The shortest text that `parse_rate` turns back into this very number."""
+    """Return the shortest text that `parse_rate` turns back into this very number."""
     candidates = ((bytes_per_s * 8.0 / _SCALES[p], f"{p}bit/s") for p in ("G", "M", "k", ""))
     return _exact(bytes_per_s, [*candidates, (bytes_per_s, "B/s")], parse_rate)
 
 
 def exact_size(size_bytes: float) -> str:
-    """The shortest text that `parse_size` turns back into this very number."""
+    """Return the shortest text that `parse_size` turns back into this very number."""
     candidates = ((size_bytes / _SCALES[p], f"{p}B") for p in ("G", "M", "k", "Gi", "Mi", ""))
     return _exact(size_bytes, candidates, parse_size)
 
 
 def exact_duration(duration_s: float) -> str:
-    """The shortest text that `parse_duration` turns back into this very number."""
+    """Return the shortest text that `parse_duration` turns back into this very number."""
     long = [(duration_s / seconds, unit) for unit, seconds in _TIMES.items()]
     short = [(duration_s * per_s, unit) for unit, per_s in _PER_S.items()]
     return _exact(duration_s, [*long, *short], parse_duration)
 
 
 def exact_per_time(per_s: float) -> str:
-    """The shortest text that `parse_per_time` turns back into this very number."""
+    """Return the shortest text that `parse_per_time` turns back into this very number."""
     candidates = ((per_s * _TIMES[unit], f"/{unit}") for unit in ("h", "s", "min", "d"))
     return _exact(per_s, candidates, parse_per_time)
 
 
 def plain(number: float) -> str:
-    """A float without a useless ".0"; still exactly the same number."""
+    """Return a float without a useless ".0"; still exactly the same number."""
     number = float(number)
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 

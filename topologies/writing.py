@@ -1,7 +1,7 @@
-"""Files of results: there as a whole or not at all, and an error says which one it was.
+"""Files of results: there as a whole or not at all, and an error names the file.
 
-Python names the file where one cannot be opened, and not where it cannot be written: a full disk would be "No space left on
-device", without a word where, and half a page would look like one.
+Python names the file where one cannot be opened, but not where it cannot be written. A full disk would be "No space
+left on device" without a name, and half a page would look like a whole one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a path beside the file's place, which it gets when the block has ended well; what is no regular file (a pipe, a
-    link) is written as it is. OSError names the file, and leaves what was there before."""
+    """Yield a path beside the file's place; what is written there takes that place when the block has ended well.
+
+    Anything but a regular file (a pipe, a link) is written as it is. OSError names the file, and leaves what was
+    there before.
+    """
     is_written_as_it_is = path.is_symlink() or (path.exists() and not path.is_file())
     scratch = path if is_written_as_it_is else path.with_name(f".{path.name}.{os.getpid()}")
     with naming(path):

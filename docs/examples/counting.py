@@ -1,4 +1,4 @@
-"""A workload: counts, and says so."""
+"""A workload that counts, and reports each number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.workloads.base import StateMismatch, Workload, number
 
 
 class Counting(Workload):
-    """The state is the sum of the numbers so far; a wrong one is found, since the sum has a closed form."""
+    """A count whose state is the sum of the numbers so far; the sum has a closed form, so a wrong one is found."""
 
     step_s = 0.2  # it only emulates computing; leave it out where steps really take their time
 

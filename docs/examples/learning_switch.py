@@ -1,5 +1,8 @@
-"""A controller of one's own: a learning switch. Start a campus with `controller="tcp:127.0.0.1:6653"` and run this in the
-namespace of its switches: `net.get("core").popen(["python", "docs/examples/learning_switch.py"])`. Trees only: it floods."""
+"""A controller of one's own: a learning switch.
+
+Start a campus with `controller="tcp:127.0.0.1:6653"` and run this in the namespace of its switches:
+`net.get("core").popen(["python", "docs/examples/learning_switch.py"])`. Trees only: it floods.
+"""
 
 from controller.openflow import runner
 
@@ -13,7 +16,7 @@ from os_ken.ofproto import ofproto_v1_3  # noqa: E402
 
 
 class LearningSwitch(OSKenApp):
-    """Learns behind which port an address is, and sends what it does not know everywhere."""
+    """A switch that learns behind which port an address is, and sends what it does not know everywhere."""
 
     OFP_VERSIONS = [ofproto_v1_3.OFP_VERSION]
 
@@ -45,7 +48,7 @@ class LearningSwitch(OSKenApp):
         )
 
     def add_rule(self, switch, priority, match, port):
-        """Packets that match go to a port."""
+        """Send packets that match to a port."""
         parser = switch.ofproto_parser
         actions = [parser.OFPActionOutput(port, switch.ofproto.OFPCML_NO_BUFFER)]
         apply = parser.OFPInstructionActions(switch.ofproto.OFPIT_APPLY_ACTIONS, actions)

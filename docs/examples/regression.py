@@ -16,8 +16,11 @@ HEAD = struct.Struct("<Q32s")  # steps done, digest
 
 
 class Regression(Workload):
-    """The state is the weights before and after the last step, so it proves itself: that step is taken again, and must give the
-    same to the last bit. Its digest goes over all steps so far: a job that was moved ends with that of one that was not."""
+    """Linear regression whose state proves itself: the weights before and after the last step.
+
+    That step is taken again and must give the same to the last bit. The digest covers all steps so far: a job that
+    was moved ends with the digest of one that was not.
+    """
 
     def __init__(self, params: Mapping[str, object]) -> None:
         super().__init__(params)
@@ -46,7 +49,7 @@ class Regression(Workload):
             )
 
     def truth(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The weights that the data come from."""
+        """Return the weights that the data come from."""
         return np.random.default_rng(self.seed).standard_normal(self.features)
 
     def after(self, weights: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:

@@ -43,7 +43,7 @@ class Transformer(TorchTraining):
         return cross_entropy(guessed.flatten(0, 1).float(), text[:, 1:].flatten())
 
     def batch(self, step: int) -> Any:
-        """Sentences that depend on the step alone."""
+        """Return sentences that depend on the step alone."""
         dice = torch.Generator().manual_seed(self.seed << 32 | step)
         text = torch.randint(WORDS, (BATCH, 1), generator=dice)
         for turn in torch.randint(4, (LENGTH, BATCH), generator=dice):
