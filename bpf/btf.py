@@ -22,7 +22,7 @@ _REASON_PREFIX = "SKB_DROP_REASON_"
 
 @cache
 def drop_reasons() -> Mapping[int, str]:
-    """The kernel's reasons for which a packet is dropped, by number, as words ("qdisc drop"); empty if it names none."""
+    """Return the kernel's reasons for dropping a packet, by number, as words ("qdisc drop"); empty if it names none."""
     with _kernel_types() as btf:
         found = libbpf().btf__find_by_name_kind(btf, b"skb_drop_reason", KIND_ENUM)
         if found < 0:
@@ -36,8 +36,7 @@ def drop_reasons() -> Mapping[int, str]:
 
 @cache
 def member_offset_bytes(structure: str, member: str) -> int:
-    """Return the byte offset of `member` in a structure, also within unnamed structures and unions. BpfError if there is
-    none."""
+    """Return the byte offset of `member` in a structure, also within unnamed structures and unions. BpfError if there is none."""
     with _kernel_types() as btf:
         number = libbpf().btf__find_by_name_kind(btf, structure.encode(), KIND_STRUCT)
         bits = None if number < 0 else _offset_bits(btf, number, member)

@@ -28,8 +28,10 @@ def source_hash(name: str) -> str:
 
 
 def built(name: str) -> Path:
-    """Return the compiled program, compiled now if it has not been: its name holds the hash of the sources, so it is never out of
-    date. BpfError says what is missing or wrong."""
+    """Return the compiled program, compiled now if it has not been. BpfError names what is missing or wrong.
+
+    Its name holds the hash of the sources, so it is never out of date.
+    """
     return made_once(OBJECTS, f"{name}.{source_hash(name)}.bpf.o", partial(compile_program, name))
 
 

@@ -4,9 +4,9 @@ import os
 
 
 class BpfError(Exception):
-    """The kernel or libbpf refused something.
+    """A refusal by the kernel or libbpf.
 
-    `what` says what was tried, `errno` is the kernel's answer (0: none was given), `log` the tail of the verifier's
+    `what` names what was tried, `errno` is the kernel's answer (0: none was given), `log` the tail of the verifier's
     log, if a program was refused.
     """
 

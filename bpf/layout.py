@@ -1,5 +1,8 @@
-"""The ctypes mirror of `src/reclaim.h` and `src/observe.h`: same names, same order, same units. A test compares sizes and
-offsets with the BTF of the compiled objects, so a change of one without the other cannot pass."""
+"""The ctypes mirror of `src/reclaim.h` and `src/observe.h`: same names, same order, same units.
+
+A test compares sizes and offsets with the BTF of the compiled objects, so a change of one without the other cannot
+pass.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""libbpf.so.1 through ctypes: the few functions used, with their prototypes, and one way to turn a negative return into
-an error. Calls release the GIL; a call costs about 1 us plus the system call."""
+"""libbpf.so.1 through ctypes: the few functions used, with their prototypes, and one way to turn a negative return into an error.
+
+Calls release the GIL; a call costs about 1 us plus the system call.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def libbpf() -> ctypes.CDLL:
-    """The library, with prototypes set and its own printing off. BpfError if it is not installed."""
+    """Return the library, with prototypes set and its own printing off. BpfError if it is not installed."""
     if _loaded:
         return _loaded[0]
     try:

@@ -1,8 +1,8 @@
 """Typed views of the maps that the programs share with user space.
 
-The hash of flows only says in which slot of the meters a flow counts; putting a flow in, finding it and taking it out are
-system calls (1 to 2 us). All else is memory: a grant, a counter and the kill-switch are loads and stores, which work on a
-pinned map when every other process of the testbed is dead.
+The hash of flows only records in which slot of the meters a flow counts. Putting a flow in, finding it and taking it
+out are system calls (1 to 2 us). All else is memory: a grant, a counter and the kill-switch are loads and stores. These
+work on a pinned map when every other process of the testbed is dead.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FlowKey:
 
     @classmethod
     def unpacked(cls, raw: bytes) -> Self:
-        """The reverse of `packed`."""
+        """Return the key of which `raw` is the packed form."""
         ports = int.from_bytes(raw[32:34], "big"), int.from_bytes(raw[34:36], "big")
         return cls(_unmapped(raw[:16]), ports[0], _unmapped(raw[16:32]), ports[1], raw[36])
 
@@ -72,7 +72,7 @@ class FlowTable(KernelMap):
 
     @classmethod
     def open_pinned(cls, path: Path | str) -> Self:
-        """The table pinned at `path`, its meters beside it; BpfError if there is none."""
+        """Return the table pinned at `path`, with its meters beside it; BpfError if there is none."""
         meters = Meters.open_pinned(Path(path).with_name(METERS))
         try:
             return cls(open_pinned_fd(path), meters)
@@ -101,7 +101,7 @@ class FlowTable(KernelMap):
         credit: int | None = None,
         last_ns: int | None = None,
     ) -> int:
-        """A new flow with a full bucket (or `credit`, in 1e-9 byte, true at `last_ns`). Rates are of wire bytes.
+        """Insert a flow with a full bucket (or `credit`, in 1e-9 byte, true at `last_ns`). Rates are of wire bytes.
 
         Returns its slot of `meters`, which is the flow's until it is taken out.
 
@@ -122,7 +122,7 @@ class FlowTable(KernelMap):
         return slot
 
     def lookup(self, key: FlowKey) -> MeterState | None:
-        """The flow's bucket and counters; None if it is not there."""
+        """Return the flow's bucket and counters; None if it is not there."""
         slot = self._slot(key.packed())
         return None if slot is None else self.meters.read(slot)
 
@@ -159,7 +159,10 @@ class FlowTable(KernelMap):
         return found.value
 
     def _keys(self) -> list[bytes]:
-        """A flow taken out in the middle of the walk starts it again; 4 rounds are enough or the table is boiling."""
+        """Return the keys of all flows.
+
+        A flow taken out in the middle of the walk starts it again; 4 rounds are enough or the table is boiling.
+        """
         found: dict[bytes, None] = {}
         here, after = None, ctypes.create_string_buffer(ctypes.sizeof(FlowKeyStruct))
         for _ in range(4 * MAX_FLOWS):
@@ -201,11 +204,11 @@ class ClassCounters(MappedMap):
         return Traffic(*self.u64[first : first + 4])
 
     def memory(self, first: ClassId, last: ClassId) -> memoryview:
-        """The counters of some classes as they lie in memory: the same bytes, the same counts."""
+        """Return the counters of some classes as they lie in memory: the same bytes, the same counts."""
         return self.u8[32 * first : 32 * last + 32]
 
     def read_words(self) -> list[int]:
-        """The counters of every class, four each in the order of `Traffic`."""
+        """Return the counters of every class, four each in the order of `Traffic`."""
         return self.u64[: 4 * len(ClassId)].tolist()
 
 
@@ -220,7 +223,7 @@ class HostMaps:
 
     @classmethod
     def open_pinned(cls, pin_dir: Path | str) -> HostMaps:
-        """The maps that `load_host_programs` pinned under `pin_dir`."""
+        """Return the maps that `load_host_programs` pinned under `pin_dir`."""
         at = Path(pin_dir)
         return cls(
             FlowTable.open_pinned(at / "flows"),

@@ -21,7 +21,7 @@ class KernelMap:
 
     @classmethod
     def open_pinned(cls, path: Path | str) -> Self:
-        """The map pinned at `path` on a bpffs; BpfError if there is none."""
+        """Return the map pinned at `path` on a bpffs; BpfError if there is none."""
         return cls(open_pinned_fd(path))
 
     def pin(self, path: Path | str) -> None:

@@ -68,7 +68,7 @@ class Meters(WritableMap):
     size_bytes = -(-_BYTES * MAX_FLOWS // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def read(self, slot: int) -> MeterState:
-        """The meter in `slot`."""
+        """Return the meter in `slot`."""
         at = slot * _BYTES // 8
         return MeterState(
             ClassId(self.u32[at * 2]),
@@ -85,7 +85,7 @@ class Meters(WritableMap):
         return self.u64[slot * _BYTES // 8 + _TRAFFIC + 3]
 
     def is_in_use(self, slot: int) -> bool:
-        """True while a flow owns the slot."""
+        """Return True while a flow owns the slot."""
         return self.u8[slot * _BYTES + _IN_USE] != 0
 
     def release(self, slot: int) -> None:
@@ -124,7 +124,7 @@ class Meters(WritableMap):
         self.u64[at + _LAST] = time.monotonic_ns() if last_ns is None else last_ns
 
     def find_free(self, after: int) -> int:
-        """The first free slot behind `after`, round and round, so that a slot rests before it is used again.
+        """Return the first free slot behind `after`, round and round, so that a slot rests before it is used again.
 
         BpfError E2BIG: all are taken.
         """
@@ -136,7 +136,7 @@ class Meters(WritableMap):
 
 
 def store_grant(words: memoryview[int], meter: int, rate_bytes_per_s: int, burst_bytes: int) -> None:
-    """Write the three words of a grant into the meter at word `meter` of a map's memory, in the order said above."""
+    """Write the three words of a grant into the meter at word `meter` of a map's memory, in the order of this module."""
     words[meter + _RATE] = 0
     words[meter + _FILL] = fill_ns(rate_bytes_per_s, burst_bytes)
     words[meter + _BURST] = burst_bytes

@@ -60,8 +60,10 @@ class HostPrograms(HostMaps):
 
 
 def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
-    """Load both programs with new maps. Maps are pinned (flows, meters, aggregate, counters, switch) under `pin_dir`, a
-    folder on a bpffs (`ensure_bpffs`), made if need be.
+    """Load both programs with new maps.
+
+    Maps are pinned (flows, meters, aggregate, counters, switch) under `pin_dir`, a folder on a bpffs (`ensure_bpffs`),
+    made if need be.
 
     Takes about 2.8 ms, of which 2.4 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
@@ -114,8 +116,10 @@ def _image(name: str) -> bytes:
 
 @contextmanager
 def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[int]:
-    """A loaded object, its maps of as many entries as `entries` says; its descriptors are closed at the end (`map_fd` and
-    `program_fd` duplicate them). BpfError with the tail of the verifier's log."""
+    """Provide a loaded object, its maps of as many entries as `entries` gives. BpfError with the tail of the verifier's log.
+
+    Its descriptors are closed at the end (`map_fd` and `program_fd` duplicate them).
+    """
     image, log = _image(name), ctypes.create_string_buffer(LOG_BYTES)
     options = _OpenOptions(
         sz=ctypes.sizeof(_OpenOptions),
@@ -141,13 +145,13 @@ def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[i
 
 
 def map_fd(pointer: int, name: str) -> int:
-    """A descriptor of a loaded object's map, the caller's own."""
+    """Return a descriptor of a loaded object's map, the caller's own."""
     return os.dup(
         check(libbpf().bpf_object__find_map_fd_by_name(pointer, name.encode()), f"find the map {name}")
     )
 
 
 def program_fd(pointer: int, name: str) -> int:
-    """A descriptor of a loaded object's program, the caller's own."""
+    """Return a descriptor of a loaded object's program, the caller's own."""
     program = check_pointer(libbpf().bpf_object__find_program_by_name(pointer, name.encode()), f"find {name}")
     return os.dup(check(libbpf().bpf_program__fd(program), f"find {name}"))

@@ -1,5 +1,7 @@
-"""Counts of the kernel in network namespaces of a campus: segments sent again, packets dropped by reason, round trips, and
-waiting times of tasks. The programs (`src/observe.bpf.c`) run while an `Observer` is open, and are gone with its process.
+"""Counts of the kernel in network namespaces of a campus.
+
+They are of segments sent again, packets dropped by reason, round trips, and waiting times of tasks. The programs
+(`src/observe.bpf.c`) run while an `Observer` is open, and are gone with its process.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ class Histogram:
         return int(self.counts.sum())
 
     def quantile_s(self, share: float) -> float:
-        """The delay that `share` of those seen do not exceed, in seconds: the upper end of its bucket, at most a quarter too
-        large; 0 of none."""
+        """Return the delay that `share` of those seen do not exceed, in seconds; 0 of none.
+
+        It is the upper end of its bucket, at most a quarter too large.
+        """
         seen = np.cumsum(self.counts)
         if not seen[-1]:
             return 0.0
@@ -98,8 +102,8 @@ class Observation:
 class Observer:
     """Observer of the named network namespaces from now until `close` (or as a context manager).
 
-    `namespaces` has each one's inode (`inode_of`). BpfError if the kernel has no typed tracepoints, or
-    not these: its first line says which.
+    `namespaces` has each one's inode (`inode_of`). BpfError if the kernel has no typed tracepoints, or not these: its
+    first line names which.
     """
 
     def __init__(self, namespaces: Mapping[str, int]) -> None:
@@ -157,7 +161,7 @@ def inode_of(process: int | str) -> int:
 
 
 def bucket_end_us(bucket: int) -> int:
-    """The largest delay that is counted in a bucket, in microseconds (`src/observe.h`)."""
+    """Return the largest delay that is counted in a bucket, in microseconds (`src/observe.h`)."""
     if bucket < 4:
         return bucket
     octave, quarter = divmod(bucket, 4)

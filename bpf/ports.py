@@ -34,8 +34,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """Limits of what a host sends: its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted
-    only). A host without `ipv6` sends no IPv6. `checkpoints_apart`: `own` is of the other classes."""
+    """Limits of what a host sends.
+
+    They are its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted only). A
+    host without `ipv6` sends no IPv6. `checkpoints_apart`: `own` is of the other classes.
+    """
 
     mac: bytes
     ipv4: IPv4Address
@@ -124,7 +127,7 @@ def load_port_program(ports: int) -> PortProgram:
 
 
 def link_local(mac: bytes) -> IPv6Address:
-    """The address that Linux makes of a MAC (RFC 4291, appendix A)."""
+    """Return the address that Linux makes of a MAC (RFC 4291, appendix A)."""
     identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
     return IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
 

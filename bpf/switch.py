@@ -1,7 +1,8 @@
 """The owner's switch: one entry of shared memory that the ingress program reads for every packet.
 
-An owner's command waits for this module before it closes a host, so it knows by heart what `layout`, whose mirrors and names take
-some milliseconds to make, says of `struct kill_switch`; a test compares them.
+An owner's command waits for this module before it closes a host. `layout`, with its mirrors and names, takes some
+milliseconds to make. So this module has the offsets of `struct kill_switch` as constants; a test compares them with
+`layout`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class KillSwitch(WritableMap):
         return self.u32[0], self.u64[SET_AT]
 
     def setting(self) -> memoryview:
-        """The same as it lies in memory, with the coordinator's addresses."""
+        """Return the setting as it lies in memory, with the coordinator's addresses."""
         return self.u8[: 8 * SET_AT + 8]
 
     def set(self, mode: int, *, isolate_at_ns: int = 0) -> None:
@@ -63,7 +64,7 @@ class KillSwitch(WritableMap):
         self.u8[V6] = bytes(16) if v6 is None else v6.packed
 
     def status(self) -> SwitchStatus:
-        """The record as it is now."""
+        """Return the record as it is now."""
         from bpf.layout import SwitchStatus
 
         at = self.u64

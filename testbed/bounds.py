@@ -1,8 +1,9 @@
 """The range of every number and name that crosses a socket, lies in a file or stands in a journal: one type each, here only.
 
-A number that one reader takes and another refuses makes a good machine look broken for ever: a checkpoint that a store accepts
-and no frame can name, say. So messages, manifests, stores and journals are declared with these types and own no range.
-A type is checked by msgspec wherever it is decoded; `within` asks the same of a value that was made here or was read otherwise.
+A number that one reader takes and another refuses makes a good machine look broken for ever: for example, a checkpoint
+that a store accepts and no frame can name. So messages, manifests, stores and journals are declared with these types
+and own no range. A type is checked by msgspec wherever it is decoded; `within` asks the same of a value that was made
+here or was read otherwise.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def within(value: object, kind: Any) -> bool:
 
 
 def quoted(text: str) -> str:
-    """The words as one line of printable characters, at most LONGEST_QUOTE: a `Text`, whatever they were."""
+    """Return the words as one line of printable characters, at most LONGEST_QUOTE: a `Text`, whatever they were."""
     words = " ".join(text[: 2 * LONGEST_QUOTE].split())
     if not words.isprintable():
         words = "".join(letter if letter.isprintable() else "?" for letter in words)
@@ -105,5 +106,5 @@ def quoted(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return True if a host, a job or a file of theirs may have this name."""
+    """Return True if a host, a job or a file of one may have this name."""
     return within(text, Name)

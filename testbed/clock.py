@@ -1,7 +1,7 @@
 """The clock of every live process: trio's time is CLOCK_MONOTONIC.
 
 trio's own clock starts at a random offset in each process. With this one `trio.current_time()`, `time.monotonic()` and
-`bpf_ktime_get_ns()` of every process on the machine are one time line, so times in events can be compared as they are.
+`bpf_ktime_get_ns()` are one time line in all processes of the machine. So times in events can be compared as they are.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""The loop that drives a core in real time: the coordinator's host and every agent's host are this, and differ in what they
-perform.
+"""The loop that drives a core in real time.
 
-A core decides and has no clock: `handle(event, now_s)` returns effects, `next_deadline_s()` says when it wants to be woken.
-Its driver hands it one event at a time, with a time that never goes back, carries the effects out before the next event, and
-wakes it at its deadline, never before.
+The coordinator's host and every agent's host are this, and differ in what they perform. A core decides and has no
+clock: `handle(event, now_s)` returns effects, `next_deadline_s()` is when it wants to be woken. Its driver hands it one
+event at a time, with a time that never goes back. It carries the effects out before the next event, and wakes the core
+at its deadline, never before.
 """
 
 from __future__ import annotations
@@ -82,8 +82,11 @@ class Driver(ABC, Generic[Event, Effect]):
 
 
 def run_process(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """The whole life of a live process: trio's time is CLOCK_MONOTONIC, the log goes to stderr, and it may have all descriptors
-    that this machine gives to one."""
+    """Run a live process from beginning to end.
+
+    Trio's time is CLOCK_MONOTONIC, the log goes to stderr, and it may have all descriptors that this machine gives to
+    one.
+    """
     logging.basicConfig(level=log_level(), format=LOG_FORMAT)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,17 +1,17 @@
 """From a grant to what the kernel enforces, and back: pace, then guard.
 
 A bucket that drops when it is empty does not hold a TCP sender at its rate. The drop happens inside the sender's own
-host, TCP sees "queue full", and with nothing in flight it waits for a timer of 200 ms at least: goodput is about
-burst / 0.2 s, 5 to 50 % of the grant. So a grant becomes three things:
+host and TCP sees "queue full". With nothing in flight it waits for a timer of 200 ms at least: goodput is about burst /
+0.2 s, 5 to 50 % of the grant. So a grant becomes three things:
 
 (a) a pacing rate on the socket (SO_MAX_PACING_RATE), which delays instead of dropping;
-(b) a bucket a little above it in BPF, which allows one super-packet of debt: a flow that keeps its pacing never finds it
-    empty, and one that does not (another congestion control, a raw socket, a bug) cannot pass it;
+(b) a bucket a little above it in BPF, which allows one super-packet of debt. A flow that keeps its pacing never finds it
+    empty. One that does not (another congestion control, a raw socket, a bug) cannot pass it;
 (c) one aggregate bucket a host for all migrations, so that the research reserve holds even if the grants are wrong. Checkpoints
     that may exceed the share are not in it: every port serves them after the others.
 
-Units: a grant is *payload* bytes/s, and so is the pacing rate (the kernel paces payload); buckets and shapers count *wire*
-bytes (`topologies.units`).
+Units: a grant is *payload* bytes/s, and so is the pacing rate (the kernel paces payload); buckets and shapers count
+*wire* bytes (`topologies.units`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def payload_rate(wire_bytes_per_s: float) -> float:
 
 
 def paced_rate(grant_bytes_per_s: float) -> int:
-    """The pacing rate of a grant, in whole payload bytes/s."""
+    """Return the pacing rate of a grant, in whole payload bytes/s."""
     return max(1, int(grant_bytes_per_s * PACING_SHARE))
 
 
@@ -121,11 +121,11 @@ class FlowGuard:
     """The enforcement of one connected TCP socket, for the bytes that this side sends.
 
     `grant_bytes_per_s` is payload. `maps` are the host's (None: socket options only, for machines without BPF).
-    `congestion` is the name of a congestion control, by default BBR where the kernel offers it, else CUBIC; the attribute
-    `congestion` says which it became. `drop_burst_bytes` is the depth of the literal bucket.
+    `congestion` is the name of a congestion control, by default BBR where the kernel offers it, else CUBIC; the
+    attribute `congestion` is the one that it became. `drop_burst_bytes` is the depth of the literal bucket.
 
-    Raises SetupError if the kernel lacks the congestion control asked for, ValueError for a grant that is not positive,
-    KernelMismatch if what is read back is not what was asked.
+    Raises SetupError if the kernel lacks the congestion control asked for. ValueError: a grant that is not positive.
+    KernelMismatch: what is read back is not what was asked.
     """
 
     def __init__(
@@ -167,9 +167,10 @@ class FlowGuard:
     def park(self) -> None:
         """Lower the bucket to PARKED_BYTES_PER_S: the sender hands over nothing but signs of life now.
 
-        The pacing stays. At a low one each packet keeps the next waiting for its length over that rate, whatever is granted
-        meanwhile, and BBR takes the low rate for what the path carries: a flow that is paced to nothing is .3 to .9 s behind its
-        next grant (`reclaimnet measure rates`). Call it when the socket is empty; `regrant` opens it again.
+        The pacing stays. At a low one each packet keeps the next waiting for its length over that rate, whatever is
+        granted meanwhile. BBR also takes the low rate for what the path carries. A flow that is paced to nothing is .3
+        to .9 s behind its next grant (`reclaimnet measure rates`). Call it when the socket is empty; `regrant` opens it
+        again.
         """
         rate = min(self._plan.bucket_bytes_per_s, int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK))
         self._plan = replace(self._plan, bucket_bytes_per_s=rate)
@@ -233,14 +234,14 @@ class FlowGuard:
             self._maps.flows.update_rate(self.key, self._plan.bucket_bytes_per_s, self._plan.burst_bytes)
 
     def _pace(self) -> None:
-        """The 64-bit form: with 4 bytes the kernel would take at most 4 GiB/s."""
+        """Set the pacing rate in its 64-bit form: with 4 bytes the kernel would take at most 4 GiB/s."""
         rate = self._plan.pacing_bytes_per_s
         value = struct.pack("@Q", UNPACED if rate is None else rate)
         self._sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, value)
 
 
 def set_aggregate(maps: HostMaps, payload_bytes_per_s: float, *, migrations_only: bool | None = None) -> None:
-    """The most that all migrations together may send from this host, as payload. KernelMismatch if it did not take.
+    """Set the most that all migrations together may send from this host, as payload. KernelMismatch if it did not take.
 
     `migrations_only`: checkpoints, which ports serve apart, are not counted among them (None: as it was).
     """
@@ -285,17 +286,17 @@ def choose_congestion(sock: socket.socket, name: str | None = None) -> str:
 
 
 def congestion_of(sock: socket.socket) -> str:
-    """The congestion control of a TCP socket."""
+    """Return the congestion control of a TCP socket."""
     return sock.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode()
 
 
 def marked_dscp(sock: socket.socket) -> int:
-    """The code point that the socket asks for."""
+    """Return the code point that the socket asks for."""
     return sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
 
 
 def _mark(sock: socket.socket, traffic_class: TrafficClass) -> None:
-    """The socket marks its packets itself, so that the egress program seldom has to rewrite one (30 ns)."""
+    """Have the socket mark its packets itself, so that the egress program seldom has to rewrite one (30 ns)."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, traffic_class.dscp << 2)
 
 

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class SetupError(TestbedError):
-    """The machine is not as required; the message says what is missing and which command mends it."""
+    """The machine is not as required; the message names what is missing and which command mends it."""
 
 
 class KernelMismatch(TestbedError):

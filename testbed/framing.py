@@ -1,12 +1,13 @@
 """Frames on a byte stream, without the stream: bytes in, messages out, and the other way round.
 
-A frame is a fixed header (magic, protocol version, length of the body) and a MessagePack body: one `msgspec.Struct` of a
-tagged union. The header is judged byte by byte as it arrives, so that a peer that speaks something else is known after its
-first byte and never makes us wait for, or keep, more than `max_bytes`. This module knows no trio, so that a workload's
-process, which must start fast, can speak the same frames over a plain socket; `testbed.wire` puts them on a trio stream.
+A frame is a fixed header (magic, protocol version, length of the body) and a MessagePack body: one `msgspec.Struct` of
+a tagged union. The header is judged byte by byte as it arrives. So a peer that speaks something else is known after its
+first byte, and never makes us wait for, or keep, more than `max_bytes`. This module knows no trio, so that a workload's
+process, which must start fast, can speak the same frames over a plain socket. `testbed.wire` puts them on a trio
+stream.
 
-When a feed holds good messages followed by a bad one, the good ones are handed out first and the error comes with the
-next call: what is delivered does not depend on how the bytes were cut on their way.
+When a feed holds good messages followed by a bad one, the good ones are handed out first. The error comes with the next
+call: what is delivered does not depend on how the bytes were cut on their way.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Codec(Generic[M]):
         self._encoder = msgspec.msgpack.Encoder()
 
     def encode(self, message: M) -> bytes:
-        """The frame of a message.
+        """Return the frame of a message.
 
         Raises LocalProtocolError if the message is not of the union, cannot be encoded, or is longer than `max_bytes`.
         """
@@ -64,7 +65,7 @@ class Codec(Generic[M]):
         return _HEADER.pack(MAGIC, VERSION, len(body)) + body
 
     def decoder(self) -> Decoder[M]:
-        """A new decoder, for one connection."""
+        """Return a new decoder, for one connection."""
         return Decoder(self.union_type, self.max_bytes)
 
 
@@ -85,10 +86,10 @@ class Decoder(Generic[M]):
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
-        """The messages that these bytes complete, in order.
+        """Return the messages that these bytes complete, in order.
 
-        Raises RemoteProtocolError (at once if no good message came before, else at the next call) for a wrong magic,
-        another protocol version, a body too long, and a body that is not a message of the union.
+        Raises RemoteProtocolError for a wrong magic, another protocol version, a body too long, and a body that is not
+        a message of the union. It comes at once if no good message came before, else at the next call.
         """
         self._raise_error()
         self._buffer += data
@@ -104,7 +105,10 @@ class Decoder(Generic[M]):
         return messages
 
     def eof(self) -> None:
-        """The peer has closed. Raises RemoteProtocolError if that cut a frame off, or an earlier error is still untold."""
+        """Check the end of the stream: the peer has closed.
+
+        Raises RemoteProtocolError if that cut a frame off, or for an earlier error that was not raised yet.
+        """
         self._raise_error()
         if self._buffer:
             raise RemoteProtocolError(f"the connection ended after {len(self._buffer)} bytes of a frame")

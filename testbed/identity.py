@@ -1,5 +1,8 @@
-"""Identity of a process: its pid and the kernel's start time of it. Within one boot pids are reused (32768 of them by
-default), the pair is not. An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
+"""Identity of a process: its pid and the kernel's start time of it.
+
+Within one boot pids are reused (32768 of them by default), the pair is not. An owner's command asks before it closes a
+host: `pathlib` and `signal` would delay that.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import os
 
 
 def boot_id() -> str:
-    """Changes at every boot of the machine: times of CLOCK_MONOTONIC and processes' start times of another one mean nothing."""
+    """Return the id of this boot of the machine.
+
+    Times of CLOCK_MONOTONIC and processes' start times of another one mean nothing.
+    """
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 

@@ -124,7 +124,7 @@ def packet_sockets(pid: int) -> Iterator[socket.socket]:
 
 
 def network_inode(pid: int | str = "thread-self") -> int | None:
-    """The number of a process's network namespace; None if it is gone."""
+    """Return the number of a process's network namespace; None if it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     return None

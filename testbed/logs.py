@@ -10,13 +10,13 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def log_level() -> int:
-    """The level that the environment names; info if it names none that there is."""
+    """Return the level that the environment names; info if it names none that there is."""
     name = os.environ.get(VARIABLE, "info").lower()
     return logging.getLevelNamesMapping()[(name if name in LEVELS else "info").upper()]
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, of Python's own kind.
+    """Return the logger of this name, of Python's own kind.
 
     Mininet sets a class of loggers that write for themselves, without ends of lines, from a level of its own: every line would be
     there twice.

@@ -107,8 +107,10 @@ class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
-    """Egress wire bytes of one sampling period (100 ms). `held_bytes`: of those of migrations and checkpoints, what the host
-    holds to the migration share."""
+    """Egress wire bytes of one sampling period (100 ms).
+
+    `held_bytes`: of those of migrations and checkpoints, what the host holds to the migration share.
+    """
 
     ago_s: Seconds
     period_s: Period
@@ -123,8 +125,9 @@ Outcome = Literal["finished", "failed", "stopped", "killed"]
 class JobEnded(Message, frozen=True):
     """The workload process is gone.
 
-    Of itself: finished, or failed. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
-    signal that its agent did not send (the kernel's OOM killer, another user of the host): it can go on from a checkpoint.
+    Of itself: finished, or failed. At a hand: it can go on from a checkpoint. It was stopped by its agent (an order,
+    the owner, the lease). Or it was killed by a signal that its agent did not send (the kernel's OOM killer, another
+    user of the host).
     """
 
     job: Name
@@ -136,7 +139,7 @@ class JobEnded(Message, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """First message of an agent on each connection. `incarnation` tells a restarted agent from a reconnected one.
+    """First message of an agent on each connection. By `incarnation` a restarted agent differs from a reconnected one.
 
     It lists at most MAX_STORED checkpoints and MAX_ENDED ends: those have room in one frame.
     """
@@ -211,8 +214,8 @@ class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
 class SnapshotTaken(Message, frozen=True):
     """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`.
 
-    `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some; `digest`: of its bytes, which
-    whatever host holds it must hold; empty: not told.
+    `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some. `digest`: of its
+    bytes, which whatever host holds it must hold; empty: not sent.
     """
 
     job: Name
@@ -296,7 +299,7 @@ class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
 class StartJob(Message, frozen=True):
     """Run the job; `restore` names a checkpoint that the host has stored, None means from step 0.
 
-    `closures` is what the host had told when this was ordered (`OwnerReclaims`).
+    `closures` is what the host had reported when this was ordered (`OwnerReclaims`).
     """
 
     job: JobSpec
@@ -308,17 +311,17 @@ class StartJob(Message, frozen=True):
 class Expect(Message, frozen=True):
     """A transfer is announced to its receiver, which takes no other: checkpoints of `job` from one host, under one number.
 
-    The sender is told the same number in the `Endpoint` of its order (`Protect`, `Migrate`, `SendStored`) and says it in the
-    Hello of each connection. The receiver takes a checkpoint exactly if an announcement of that number is in force, the
-    connection comes from `address`, and the manifest names `job`, a sequence from `first` to `last` and at most `most_bytes`
-    of payload. The range says the attempt too: its checkpoints are attempt * SEQUENCES_PER_ATTEMPT + 1, + 2, ...; of
-    `SendStored` it is one sequence.
+    The sender receives the same number in the `Endpoint` of its order (`Protect`, `Migrate`, `SendStored`). It names it
+    in the Hello of each connection. The receiver takes a checkpoint exactly if an announcement of that number is in
+    force, the connection comes from `address`, and the manifest fits. The manifest must name `job`, a sequence from
+    `first` to `last` and at most `most_bytes` of payload. The range gives the attempt too: its checkpoints are attempt
+    * SEQUENCES_PER_ATTEMPT + 1, + 2, ...; of `SendStored` it is one sequence.
 
-    - The announcement is told before the order, on another connection: a Hello may overtake it. The receiver lets a
+    - The announcement is sent before the order, on another connection: a Hello may overtake it. The receiver lets a
       connection with an unknown number wait for a moment (seconds) before it rejects it, retryable.
     - One number serves any number of connections (a retry, the next checkpoint of the stream); it is never used for another
       announcement. An announcement with a number that is in force replaces that one (its range may have moved).
-    - It is in force until `ExpectNoMore` names it, or until the next `Welcome`: behind that, all that still hold are told again.
+    - It is in force until `ExpectNoMore` names it, or until the next `Welcome`: behind that, all that still hold are sent again.
       Losing the connection alone ends none; nor does either end a reception that was accepted before.
     """
 
@@ -449,8 +452,10 @@ class Watch(Message, frozen=True):
 
 
 class ChangeLinks(Message, frozen=True):
-    """Cables work at other rates: (source, target, wire bytes/s; 0: down), by direction. Answered by Noted, once it is in the
-    journal."""
+    """Cables work at other rates: (source, target, wire bytes/s; 0: down), by direction.
+
+    Answered by Noted, once it is in the journal.
+    """
 
     rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 

@@ -23,12 +23,12 @@ class NetworkNamespace:
 
     @classmethod
     def of_process(cls, pid: int) -> NetworkNamespace:
-        """The namespace in which a process is; OSError if it is gone."""
+        """Return the namespace in which a process is; OSError if it is gone."""
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """The calling thread is in it meanwhile. Nothing may be awaited: other tasks of the thread would be in it too."""
+        """Put the calling thread into it meanwhile. Nothing may be awaited: other tasks of the thread would be in it too."""
         if self.fd is None:
             yield
             return
@@ -40,7 +40,7 @@ class NetworkNamespace:
             setns(home_fd)
 
     def socket(self) -> socket.socket:
-        """A new non-blocking TCP socket in it."""
+        """Return a new non-blocking TCP socket in it."""
         with self.entered():
             return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
@@ -50,5 +50,5 @@ OWN_NETWORK = NetworkNamespace()
 
 @cache
 def _home_fd(_pid: int) -> int:
-    """The namespace in which this process began."""
+    """Return the namespace in which this process began."""
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

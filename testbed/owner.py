@@ -1,9 +1,9 @@
 """The owner's hand: close a host, or lend it again, from any process on its machine.
 
-The switch is a word of kernel memory behind a pin. Writing it needs neither the agent nor the coordinator, and the next packet
-is judged by it. A notice is kept by the kernel too: the program itself isolates the host when the time has come. The agent,
-if there is one, is told after, and is waited for a moment: it kills what runs there. How soon a command closes a host is how soon
-this module is imported, so it imports little.
+The switch is a word of kernel memory behind a pin. Writing it needs neither the agent nor the coordinator, and the next
+packet is judged by it. A notice is kept by the kernel too: the program itself isolates the host when the time has come.
+The agent, if there is one, is notified after, and is waited for a moment: it kills what runs there. How soon a command
+closes a host is how soon this module is imported, so it imports little.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _tell_agent(path: str, grace: bool) -> bool:
 
 
 def users_of(pin: Path | str) -> str:
-    """The users that a pin's mode lets in."""
+    """Return the users that a pin's mode lets in."""
     import grp
 
     found = os.stat(pin)

@@ -43,7 +43,7 @@ class Allotment:
 class Budget:
     """Rate limit of a peer's requests: `per_s` in the long run, and a burst of at most `at_once`.
 
-    A peer that asks for more is heard later, and nothing of it is refused: TCP holds what it says meanwhile.
+    A peer that asks for more is served later, and nothing of it is refused: TCP holds what it sends meanwhile.
     """
 
     def __init__(self, per_s: float, at_once: float) -> None:
@@ -58,8 +58,9 @@ class Budget:
 
 
 class AddressSlots:
-    """Admission of connections. Each expected address has a slot of its own and shares `further` ones; other addresses
-    share `strangers`.
+    """Admission of connections.
+
+    Each expected address has a slot of its own and shares `further` ones; other addresses share `strangers`.
 
     So no address that is waited for is kept out by another, however many there are.
     """

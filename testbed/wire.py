@@ -1,10 +1,10 @@
 """Messages over a trio stream: `Channel` puts the frames of `testbed.framing` on any `trio.abc.Stream`.
 
-The stream's own errors (`trio.BrokenResourceError` when the peer is gone, `trio.ClosedResourceError` after `aclose`) pass
-through unchanged; only what the peer *said* becomes a RemoteProtocolError.
+The stream's own errors (`trio.BrokenResourceError` when the peer is gone, `trio.ClosedResourceError` after `aclose`)
+pass through unchanged; only what the peer *sent* becomes a RemoteProtocolError.
 
-`MessageStream` is what live connections use: trio's own SocketStream goes through the scheduler twice for each small message that
-the kernel takes at once, and asks for bytes before it waits for them.
+`MessageStream` is what live connections use. For each small message that the kernel takes at once, trio's own
+SocketStream goes through the scheduler twice. It also asks for bytes before it waits for them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MessageStream(trio.abc.Stream):
 
     @classmethod
     def take_over(cls, stream: trio.SocketStream) -> MessageStream:
-        """The connection of a stream, which is of no use any more."""
+        """Take over the connection of a stream, which is of no use any more."""
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
         return cls(sock)
@@ -81,8 +81,8 @@ class MessageStream(trio.abc.Stream):
 class Channel(Generic[M]):
     """A connection that carries the messages of a codec, both ways.
 
-    Until `allow` says otherwise, a frame that arrives may have `most_bytes`, by default the codec's bound. `received_bytes`
-    counts all that came.
+    Until `allow` sets another bound, a frame that arrives may have `most_bytes`, by default the codec's bound.
+    `received_bytes` counts all that came.
     """
 
     def __init__(self, stream: trio.abc.Stream, codec: Codec[M], most_bytes: int | None = None) -> None:
@@ -123,7 +123,10 @@ class Channel(Generic[M]):
             await self.send(message)
 
     async def receive(self) -> M | None:
-        """The next message; None when the peer has closed between two frames. Raises RemoteProtocolError, stream errors."""
+        """Return the next message; None when the peer has closed between two frames.
+
+        Raises RemoteProtocolError, and the stream's errors.
+        """
         while not self._arrived:
             self._arrived.extend(
                 self._decoder.feed(b"")
@@ -137,7 +140,7 @@ class Channel(Generic[M]):
         return self._arrived.popleft()
 
     def require_silence(self) -> None:
-        """Before raw bytes follow on the stream. Raises RemoteProtocolError if the peer has already said more."""
+        """Check, before raw bytes follow on the stream, that the peer has sent no more. Raises RemoteProtocolError if it has."""
         self._arrived.extend(self._decoder.feed(b""))
         if self._arrived or self._decoder.buffered_bytes:
             raise RemoteProtocolError("the peer spoke before it was its turn")

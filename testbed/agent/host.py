@@ -65,7 +65,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.equip()
 
     def equip(self) -> None:
-        """The parts, and a core that knows what is stored here. A host with other parts makes them here instead."""
+        """Make the parts, and a core that knows what is stored here. A host with other parts makes them here instead."""
         config = self.config
         config.directory.mkdir(parents=True, exist_ok=True)
         self.store = CheckpointStore(config.directory / "store")
@@ -172,8 +172,8 @@ class _Look:
 async def watch(hosts: Sequence[AgentHost]) -> None:
     """Look at the switch of each host (there may be more of them later) every SAMPLE_S, until cancelled.
 
-    Counters of hosts that send are read as often, but where many transfers run in one process: reading takes COUNTING_SHARE of a
-    processor at most. Those of others are told every IDLE_SAMPLE_S.
+    Counters of hosts that send are read as often, but where many transfers run in one process: reading takes
+    COUNTING_SHARE of a processor at most. Those of others are reported every IDLE_SAMPLE_S.
     """
     looks: list[_Look] = []
     due_s = counts_at_s = outputs_at_s = trio.current_time()
@@ -206,7 +206,7 @@ async def watch(hosts: Sequence[AgentHost]) -> None:
 
 
 def run_agents(members: Sequence[tuple[AgentConfig, int]]) -> None:
-    """The whole life of a process of agents: each with a process that is in its host's network. OSError: that network is gone."""
+    """Run a process of agents to its end, each with a process that is in its host's network. OSError: that network is gone."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     handler.addFilter(_named)

@@ -17,12 +17,12 @@ class ChunkIndex:
         return len(self._places)
 
     def add(self, manifest: Manifest) -> None:
-        """The payload of this manifest is stored."""
+        """Add the chunks of a manifest whose payload is stored."""
         for number, digest in enumerate(manifest.chunks):
             self._places.setdefault(digest, {})[manifest.key] = number
 
     def discard(self, manifest: Manifest) -> None:
-        """The payload of this manifest goes away."""
+        """Discard the chunks of a manifest whose payload goes away."""
         for digest in manifest.chunks:
             places = self._places.get(digest)
             if places is not None:

@@ -1,6 +1,6 @@
 """A manifest: which job's state after which step, and the hash of every chunk of it.
 
-The digest covers every other field, so two manifests with one digest describe the same checkpoint to the last byte, and a
+The digest covers every other field, so two manifests with one digest describe the same checkpoint to the last byte. A
 manifest whose fields were changed on the way no longer matches its own name. Hashes are BLAKE3 (256 bits).
 """
 
@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         cls, job: str, sequence: int, step: int, payload_bytes: int, chunk_bytes: int, chunks: Iterable[bytes]
     ) -> Manifest:
-        """The manifest of these fields, with its digest. Raises BadManifest if they contradict each other."""
+        """Return the manifest of these fields, with its digest. Raises BadManifest if they contradict each other."""
         hashes = tuple(chunks)
         draft = cls(job, sequence, step, payload_bytes, chunk_bytes, hashes, b"")
         draft._check_fields()
@@ -79,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return offset, min(self.chunk_bytes, self.payload_bytes - offset)
 
     def validate(self) -> None:
-        """Raise BadManifest if any field is out of bounds, sizes and count disagree, or the digest is not theirs."""
+        """Raise BadManifest if any field is out of bounds, sizes and count disagree, or the digest is not that of the fields."""
         self._check_fields()
         if self.digest != self._computed_digest():
             raise BadManifest(

@@ -1,10 +1,11 @@
 """A file that is written and hashed in place: its descriptor, and the mapping that hashing reads it through.
 
-A mapping is dear to make and to give back: the processor faults for every sixteen pages of it, 55 to 100 ms of the 240 that a
-verified 512 MiB took. So a file that may be written over again keeps descriptor and mapping, from the reception that wrote
-it, through its time as a checkpoint and as a spare, to the reception that writes over it. Where files live in memory, that
-reception may put its bytes straight into the mapping: 29 ms for the copy of 512 MiB, where pwrite(2) takes 85 and finds every
-page anew. (On a disk each page would first have to be declared dirty by a fault of its own.)
+A mapping is dear to make and to give back. The processor faults for every sixteen pages of it, 55 to 100 ms of the 240
+that a verified 512 MiB took. So a file that may be written over again keeps descriptor and mapping. It keeps them from
+the reception that wrote it, through its time as a checkpoint and as a spare, to the next reception. Where files live in
+memory, that reception may put its bytes straight into the mapping: 29 ms for the copy of 512 MiB. There pwrite(2) takes
+85, since it looks up every page again. (On a disk each page would first have to be declared dirty by a fault of its
+own.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class MappedFile:
         self._map: mmap.mmap | None = None
 
     def map(self, size_bytes: int) -> mmap.mmap:
-        """The file's first bytes; made once for a size. ValueError for more than the file has, or for none."""
+        """Return the file's first bytes; made once for a size. ValueError for more than the file has, or for none."""
         if self._map is None or len(self._map) != size_bytes:
             self._unmap()
             self._map = mmap.mmap(self.fd, size_bytes)
@@ -43,8 +44,8 @@ class MappedFile:
     def is_ours_alone(self) -> bool:
         """Return True if no other open file is this file, by any name. False too if the kernel does not answer.
 
-        The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists, and a mapping
-        counts as the description that it was made by.
+        The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists. A
+        mapping counts as the description that it was made by.
         """
         try:
             # of a stranger's open() meanwhile: SIGIO would end us

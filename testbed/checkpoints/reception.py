@@ -97,7 +97,7 @@ class Reception:
         return sorted(numbers[0] for numbers in self._wanted.values())
 
     def fileno(self) -> int:
-        """The file, for bytes that are put at a chunk's own place: they count after `seal`."""
+        """Return the file, for bytes that are put at a chunk's own place: they count after `seal`."""
         return self._open().fd
 
     def reserve(self, offset: int, length: int) -> None:
@@ -114,9 +114,9 @@ class Reception:
 
     @contextmanager
     def memory(self) -> Iterator[memoryview | None]:
-        """The whole file, for bytes that are put where they belong and count after `seal`, if that is the cheapest way in.
+        """Provide the whole file, for bytes that are put where they belong and count after `seal`.
 
-        None if it is not: the file is new, or on a disk.
+        None if that is not the cheapest way in: the file is new, or on a disk.
         """
         file, size_bytes = self._open(), self.manifest.payload_bytes
         if not file.is_mapped_memory(size_bytes):
@@ -126,7 +126,7 @@ class Reception:
             yield view
 
     def seal(self, chunk: int) -> None:
-        """The bytes of a missing chunk were put into the file from outside: verifies them there. Raises ChunkMismatch."""
+        """Verify a missing chunk whose bytes were put into the file from outside. Raises ChunkMismatch."""
         digest = self.manifest.chunks[chunk]
         offset, length = self.manifest.span(chunk)
         with (
@@ -195,7 +195,7 @@ class Reception:
         return hash_span(self.fileno(), offset, length, self._buffer) == digest
 
     def _settle(self, digest: bytes, chunk: int) -> None:
-        """The chunk is in its place: brings its equals to theirs."""
+        """Copy a chunk that is in its place to the places of its equals."""
         offset, length = self.manifest.span(chunk)
         for other in self._wanted[digest]:
             if other != chunk:

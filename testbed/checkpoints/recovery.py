@@ -29,7 +29,7 @@ _LONGEST_BYTES: Final = MAX_CHUNKS * (DIGEST_BYTES + 2) + 1024
 
 
 def recover(root: Path) -> tuple[dict[Key, Manifest], list[str]]:
-    """The completed checkpoints under `root`, and a line about each file that was set aside."""
+    """Return the completed checkpoints under `root`, and a line about each file that was set aside."""
     completed: dict[Key, Manifest] = {}
     damaged: list[str] = []
     for directory in sorted(root.iterdir()):
@@ -70,7 +70,7 @@ def _set_aside(path: Path, problem: str) -> str:
 
 
 def _read(path: Path, key: Key) -> Manifest:
-    """The manifest of a whole checkpoint. CheckpointError, UNDECODABLE, FileNotFoundError: it is not one."""
+    """Return the manifest of a whole checkpoint. CheckpointError, UNDECODABLE, FileNotFoundError: it is not one."""
     size = path.stat().st_size
     if size > _LONGEST_BYTES:
         raise BadManifest(f"a manifest of {size} bytes: at most {_LONGEST_BYTES} are allowed")

@@ -1,9 +1,9 @@
 """Payload files that no checkpoint needs any more, kept to be written over by the next one that arrives.
 
-A byte that goes into a new file costs a new page, and on a virtual machine that page may cost more than receiving, copying and
-hashing what goes into it: overwriting pages that the file system already has is what makes a verified reception as fast as one
-that keeps nothing. And of two checkpoints of one job most chunks are often equal and in the same place: over its predecessor's
-predecessor a checkpoint need not even write those.
+A byte that goes into a new file costs a new page. On a virtual machine that page may cost more than receiving, copying
+and hashing what goes into it. Overwriting pages that the file system already has makes a verified reception as fast as
+one that keeps nothing. And of two checkpoints of one job most chunks are often equal and in the same place. Over its
+predecessor's predecessor a checkpoint need not even write those.
 
 What makes it safe:
 
@@ -13,10 +13,10 @@ What makes it safe:
 - The old checkpoint is gone for good before its file becomes a spare: its manifest's removal and the renaming are on the disk
   first, or a power cut could bring back a manifest over another checkpoint's bytes.
 - Nothing in a spare is believed: a reception counts only chunks whose bytes in the file have the right hash.
-- Room that spares hold is given back before it is said that there is none.
+- Room that spares hold is given back before an error reports that there is none.
 
-Where the kernel grants no leases, or files can share blocks (overwriting those needs new room, so that the promise "a full
-disk is known before a byte moves" would break), nothing is recycled.
+Where the kernel grants no leases, or files can share blocks, nothing is recycled. (Overwriting shared blocks needs new
+room, so the promise "a full disk is known before a byte moves" would break.)
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Spares:
 
     @cached_property
     def possible(self) -> bool:
-        """Return True if files can be recycled here. Tested at the first use, so that starting a thousand hosts costs
-        nothing."""
+        """Return True if files can be recycled here. Tested at the first use, so that starting a thousand hosts costs nothing."""
         return _recycling_is_safe(self._directory)
 
     @property

@@ -8,9 +8,9 @@
     ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
     ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
 
-Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on disk.
-Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out (`recovery`).
-What is wrong is set aside; `damaged` says what, why and where it is.
+Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on
+disk. Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out
+(`recovery`). What is wrong is set aside; `damaged` lists what, why and where it is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class CheckpointStore:
             return [self._manifests[key] for key in sorted(self._manifests)]
 
     def get(self, job: str, sequence: int) -> Manifest:
-        """A completed checkpoint. Raises NotStored."""
+        """Return a completed checkpoint. Raises NotStored."""
         with self._guard:
             found = self._manifests.get((job, sequence))
         if found is None:
@@ -119,13 +119,13 @@ class CheckpointStore:
         return self.has(*manifest.key, manifest.digest)
 
     def has(self, job: str, sequence: int, digest: bytes) -> bool:
-        """The same of a checkpoint that is known by the digest of its manifest."""
+        """Return True if the checkpoint whose manifest has this digest is stored."""
         with self._guard:
             found = self._manifests.get((job, sequence))
         return found is not None and found.digest == digest
 
     def payload(self, manifest: Manifest) -> Path:
-        """The file with the checkpoint's bytes; read only. Raises NotStored."""
+        """Return the file with the checkpoint's bytes; read only. Raises NotStored."""
         if not self.holds(manifest):
             raise NotStored(
                 f"{self.root}: no completed checkpoint {manifest.job}/{manifest.sequence} of that digest"
@@ -133,7 +133,7 @@ class CheckpointStore:
         return self._path(manifest.key, "payload")
 
     def scratch(self, job: str, sequence: int = 0) -> Path:
-        """A path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
+        """Return a path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
         check_job(job)
         self._spares.make_room(self._spares.held_bytes)
         return self._scratch / f"{job}.{sequence}"
@@ -332,7 +332,7 @@ class CheckpointStore:
             raise StoreFull(self.root, manifest.payload_bytes, free_bytes(self.root)) from error
 
     def _publish(self, manifest: Manifest, payload: Path) -> None:
-        """The moment of completion; `payload` is whole and on disk."""
+        """Complete the checkpoint; `payload` is whole and on disk."""
         aside = self._path(manifest.key, "manifest.new")
         write_durably(aside, msgspec.msgpack.encode(manifest))
         payload.replace(self._path(manifest.key, "payload"))

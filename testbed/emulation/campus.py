@@ -79,13 +79,16 @@ def _refused(kind: str, why: str = FIXED) -> Callable[..., None]:
 class LiveCampus(Mininet):  # type: ignore[misc]
     """A running (after `start`) campus.
 
-    `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
-    own classes take more than the migration share of a host's port (a baseline); with `one_queue` interfaces do not tell
-    the testbed's own classes from research (a baseline, too); `borrows`: whether checkpoints have a queue of their own;
-    `controller` programs an Open vSwitch fabric instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the
-    fabric's namespace); `cut` names links (their two nodes) that will get delay or loss: they go through the delay line from the
-    start; `root` is where ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its
-    planned addresses only.
+    - `enforcement` attaches the BPF programs to every host and every host's port. With it a host can send by its planned
+      addresses only.
+    - `hold_migrations` False lets the testbed's own classes take more than the migration share of a host's port (a baseline).
+    - With `one_queue` interfaces do not separate the testbed's own classes from research (a baseline, too).
+    - `borrows`: whether checkpoints have a queue of their own.
+    - `controller` programs an Open vSwitch fabric instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the
+      fabric's namespace).
+    - `cut` names links (their two nodes) that will get delay or loss: they go through the delay line from the start.
+    - `root` is where ledgers and run directories are (default /run/reclaimnet).
+
     Raises SetupError on start if the machine lacks what the description needs.
     """
 
@@ -454,8 +457,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def drained(self, a: str, b: str) -> Iterator[None]:
-        """Lead packets round a trunk between two programmed switches while it still carries; if the block does not cut it, it is
-        used again. SetupError: no such trunk, or the network's controller does not do it."""
+        """Lead packets round a trunk between two programmed switches while it still carries.
+
+        If the block does not cut it, it is used again. SetupError: no such trunk, or the network's controller does not
+        do it.
+        """
         if self.openflow is None or not {a, b} <= self.plan.openflow.keys():
             raise SetupError(f"link {a}-{b} cannot be drained: it is no trunk of a programmed network")
         with self.openflow.drained(a, b):
@@ -482,7 +488,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             self._kernel.change(replace(cable, a=ends[0], b=ends[1]))
 
     def _changed(self, cable: Cable, end: CableEnd, wanted: Mapping[str, Any]) -> CableEnd:
-        """The end with other properties; SpecError for one that cannot be."""
+        """Return the end with other properties; SpecError for one that cannot be."""
         key, shape = f"links.{cable.link.a}-{cable.link.b}", end.shape
         if "rate" in wanted:
             rate = _quantity(f"{key}.rate", Dimension.RATE, wanted["rate"])
@@ -506,15 +512,17 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return replace(end, shape=shape, is_up=wanted.get("up", end.is_up))
 
     def maps(self, host: str) -> HostMaps:
-        """The BPF maps of a host (flows, aggregate, counters, switch), for this process: a forked one opens the pins in
-        `pin_dir`/HOST itself. SetupError if the campus has none."""
+        """Return the BPF maps of a host (flows, aggregate, counters, switch), for this process.
+
+        A forked one opens the pins in `pin_dir`/HOST itself. SetupError if the campus has none.
+        """
         if self._programs:
             with contextlib.suppress(KeyError):
                 return self._programs.maps(host)
         raise SetupError(f"no BPF maps of {host!r}: not a host of a running campus with enforcement")
 
     def counters(self, host: str) -> Any:
-        """The host's per-class egress counters (bpf.maps)."""
+        """Return the host's per-class egress counters (bpf.maps)."""
         return self.maps(host).counters
 
     def port_counters(self, host: str) -> PortCounters:
@@ -543,8 +551,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def fork(
         self, host_name: str, target: Target, *, label: str, log: Path | None = None, keep: Sequence[int] = ()
     ) -> ForkedProcess:
-        """Run `target` in a process forked from this one, inside the host's network. See `processes` for what the child
-        inherits; descriptors other than 0, 1, 2 and `keep` are closed; with `log` output goes to that file."""
+        """Run `target` in a process forked from this one, inside the host's network.
+
+        See `processes` for what the child inherits; descriptors other than 0, 1, 2 and `keep` are closed; with `log`
+        output goes to that file.
+        """
         return self.fork_all([ForkRequest(host_name, target, label, log, tuple(keep))])[0]
 
     def fork_all(self, requests: Sequence[ForkRequest | tuple[str, Target, str]]) -> list[ForkedProcess]:
@@ -576,7 +587,7 @@ def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str
 
 
 def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
-    """A quantity as people write it, or a number; SpecError."""
+    """Return a quantity given as people write it, or as a number. SpecError for any other."""
     try:
         return dimension.parse(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError) as error:

@@ -118,7 +118,7 @@ def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
 
 
 def doctor_table(found: Sequence[Capability] | None = None) -> Table:
-    """The findings as a table for people."""
+    """Return the findings as a table for people."""
     from rich.table import Table
 
     table = Table(title="What this machine can do", show_lines=False)
@@ -143,7 +143,7 @@ def _try(p: _Probe) -> Capability:
 def _feature(
     name: str, need: Need, meaning: str, mend: str, *, cheap: bool = False
 ) -> Callable[[Callable[[], str]], None]:
-    """A row of `PROBES`, in the order of the doctor's table: `meaning` is what its absence means for the user."""
+    """Return a row of `PROBES`, in the order of the doctor's table: `meaning` is what its absence means for the user."""
     return lambda run: PROBES.append(_Probe(name, run, need, meaning, mend, cheap))
 
 

@@ -1,9 +1,9 @@
-"""Fidelity of a live run: was the machine fast enough to be the campus it pretended to be?
+"""Fidelity of a live run: whether the machine was fast enough to be the campus it pretended to be.
 
-An emulation that shares two cores among fifty hosts can be wrong in silence: when the processor is full, links run slower than
-declared and processes answer late, and that looks like a property of the protocol under test. So each live run is watched
-(processor use, pressure, how late a timer fires), its shapers are read back at the end, and the rates of chosen paths may be
-measured against what was declared. A run outside the bounds is invalid, with the reasons recorded.
+An emulation that shares two cores among fifty hosts can be wrong in silence. When the processor is full, links run
+slower than declared and processes answer late, and that looks like a property of the protocol under test. So each live
+run is watched (processor use, pressure, how late a timer fires), and its shapers are read back at the end. The rates of
+chosen paths may be measured against what was declared. A run outside the bounds is invalid, with the reasons recorded.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class FidelityMonitor:
         self.stop()
 
     def start(self) -> None:
-        """Begin to watch, in a thread; what the kernel did is observed where it can tell."""
+        """Begin to watch, in a thread; what the kernel did is observed where it reports it."""
         self._stopping.clear()
         self._line_before = self._campus.kernel.line.statistics()
         self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
@@ -232,7 +232,7 @@ class FidelityMonitor:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of the ordered samples do not exceed; 0 of none."""
+    """Return the smallest value that at least `share` of the ordered samples do not exceed; 0 of none."""
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
@@ -318,7 +318,8 @@ def probe_link_rates(
     """Send as fast as TCP can from host to host, one pair after the other, and measure at each receiver.
 
     Takes about a second a pair and loads the network: use it before or after a run. A path faster than this machine can
-    forward (some 10 Gbit/s) measures the machine, and its ratio says so. Main thread only; SetupError if a probe fails.
+    forward (some 10 Gbit/s) measures the machine, and its ratio shows so. Main thread only; SetupError if a probe
+    fails.
     """
     routes = Routes(campus.spec)
     rates = []

@@ -53,22 +53,22 @@ def attribute(kind: int, payload: bytes) -> bytes:
 
 
 def text(kind: int, value: str) -> bytes:
-    """An attribute that holds a zero-terminated string."""
+    """Return an attribute that holds a zero-terminated string."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def u32(kind: int, value: int) -> bytes:
-    """An attribute that holds a 32-bit number."""
+    """Return an attribute that holds a 32-bit number."""
     return attribute(kind, struct.pack("=I", value))
 
 
 def u64(kind: int, value: int) -> bytes:
-    """An attribute that holds a 64-bit number."""
+    """Return an attribute that holds a 64-bit number."""
     return attribute(kind, struct.pack("=Q", value))
 
 
 def message(kind: int, flags: int, body: bytes) -> bytes:
-    """A whole message with sequence 0; `NetlinkSocket.send` writes the real one."""
+    """Return a whole message with sequence 0; `NetlinkSocket.send` writes the real one."""
     return HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body
 
 

@@ -187,7 +187,10 @@ class _LazyShell(Node):  # type: ignore[misc]
         return poller.poll(timeoutms)
 
     def readline(self) -> str | None:
-        """The next line without its end, or None if it is not complete yet. (Mininet's own doubles what came before.)"""
+        """Return the next line without its end, or None if it is not complete yet.
+
+        Mininet's own doubles what came before.
+        """
         if "\n" not in self.readbuf:
             self._read_more()
         line, end, rest = self.readbuf.partition("\n")
@@ -259,7 +262,7 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
         """Do nothing: it goes with the fabric's namespace."""
 
     def defaultIntf(self) -> Any:  # noqa: N802
-        """The first port."""
+        """Return the first port."""
         return Node.defaultIntf(self)
 
     def connected(self) -> bool:

@@ -1,10 +1,10 @@
 """Functions of this program, run as processes inside a host's namespace.
 
-A forked child is already warm: 500 agents forked from one parent start in seconds, where 500 interpreters would take minutes. The
-fork happens in the calling thread, which must be the main one (the child dies with the thread that forked it, and only the main
-thread lives as long as the campus) and must hold no lock that the target needs: other threads do not exist in the child. A
-parent that runs trio is fine: the child forgets the parent's run before it calls the target, so that the target can call
-`trio.run` itself.
+A forked child is already warm: 500 agents forked from one parent start in seconds, where 500 interpreters would take
+minutes. The fork happens in the calling thread, which must be the main one. The child dies with the thread that forked
+it, and only the main thread lives as long as the campus. The calling thread must hold no lock that the target needs:
+other threads do not exist in the child. A parent that runs trio is fine: the child forgets the parent's run before it
+calls the target, so that the target can call `trio.run` itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ForkedProcess:
     returncode: int | None = None  # as in subprocess.Popen: negative is the signal that ended it
 
     def fileno(self) -> int:
-        """The pidfd, readable once the process has ended."""
+        """Return the pidfd, readable once the process has ended."""
         return self.pidfd
 
     def poll(self) -> int | None:
@@ -150,7 +150,7 @@ def fork_all(
 def _child(
     request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd: int, release_fd: int
 ) -> NoReturn:
-    """The forked process, from its first instruction to its last."""
+    """Run the forked process, from its first instruction to its last."""
     status = FAILED
     try:
         linux.end_with_parent(parent)

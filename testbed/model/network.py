@@ -1,19 +1,20 @@
 """A fluid network: flows on paths, rates that are max-min fair, everything constant between two events.
 
-TCP over a switched campus settles within a few round trips of 50 us to 1 ms; checkpoints take seconds to minutes. So packets
-are left out: a flow has a rate, rates change only when a flow begins or ends, is granted another rate, or a link changes, and
-in between bytes grow linearly. What a flow has moved is computed when it is asked for, and when it will end is known.
+TCP over a switched campus settles within a few round trips of 50 us to 1 ms; checkpoints take seconds to minutes. So
+packets are left out: a flow has a rate, and in between two changes bytes grow linearly. Rates change only when a flow
+begins or ends, is granted another rate, or a link changes. What a flow has moved is computed when it is asked for, and
+when it will end is known.
 
-The rates are max-min fair under caps (Bertsekas and Gallager, Data Networks, section 6.5.2): a grant that is enforced by pacing
-is a cap, a greedy flow has none. `Sharing.PRIORITY` serves classes strictly in the order EF, AF41, CS1, BE: paced flows were
-measured to hold 97 to 100 % of their grants beside greedy traffic in one queue, and that is what strict order says. What keeps
-research from starving is not the network but the grants, whose sums leave the reserve. With a `reserve`
-checkpoints leave research that much of each link, as far as it asks for it, and come before what else it asks for.
-`Sharing.FAIR` is one queue in which all classes are alike: what TCP does when nothing is enforced.
+The rates are max-min fair under caps (Bertsekas and Gallager, Data Networks, section 6.5.2). A grant that is enforced
+by pacing is a cap, a greedy flow has none. `Sharing.PRIORITY` serves classes strictly in the order EF, AF41, CS1, BE.
+Paced flows were measured to hold 97 to 100 % of their grants beside greedy traffic in one queue, which strict order
+reproduces. What keeps research from starving is not the network but the grants, whose sums leave the reserve. With a
+`reserve` checkpoints leave research that much of each link, as far as it asks for it. They come before what else it
+asks for. `Sharing.FAIR` is one queue in which all classes are alike: what TCP does when nothing is enforced.
 
-**What makes it quick.** A link on which the caps of a class add up to no more than what higher classes leave binds no flow: it
-can be left out of the problem. So a change matters to those flows only that are joined to it by a chain of links that do bind
-("tight"), and in a campus whose grants fit there are none: a flow begins, gets its cap, and no other is looked at.
+**What makes it quick.** A link on which a class's caps add up to no more than higher classes leave binds no flow. It
+can be left out of the problem. So a change matters only to those flows that are joined to it by a chain of links that
+do bind ("tight"). In a campus whose grants fit there are none: a flow begins, gets its cap, and no other is looked at.
 
 Rates and capacities are in one unit, payload bytes/s; the caller converts what links carry on the wire.
 """
@@ -126,8 +127,10 @@ class FluidNetwork:
         now_s: float,
         parallel: float = 1.0,
     ) -> list[FluidFlow]:
-        """Begin a flow, or `parallel` equal ones as one. ValueError: the key is in use, a link is unknown, a size or cap is
-        negative."""
+        """Begin a flow, or `parallel` equal ones as one.
+
+        ValueError: the key is in use, a link is unknown, a size or cap is negative.
+        """
         if key in self._flows:
             raise ValueError(f"flow {key} exists")
         if not (size_bytes >= 0.0 and cap_bytes_per_s >= 0.0):
@@ -160,7 +163,7 @@ class FluidNetwork:
         return self._reshare(level, path, [flow], now_s)
 
     def reroute(self, key: str, links: Sequence[DirectedLink], now_s: float) -> list[FluidFlow]:
-        """A flow takes another path from now on, with what it has moved. KeyError: there is no such flow, or link."""
+        """Move a flow to another path from now on, with what it has moved. KeyError: there is no such flow, or link."""
         flow, path = self._flows[key], tuple([self._index[link] for link in links])
         if path == flow.path:
             return []
@@ -172,7 +175,7 @@ class FluidNetwork:
         return changed + self._reshare(flow.level, path, [flow], now_s)
 
     def _join(self, flow: FluidFlow) -> None:
-        """A flow is on its links, and asks for its cap there."""
+        """Put a flow on its links, and ask for its cap there."""
         for link in flow.path:
             self._members[flow.level][link][flow.number] = flow
         self._ask(flow, flow.cap_bytes_per_s, 1)
@@ -180,7 +183,7 @@ class FluidNetwork:
             self._from[flow.links[0].source][flow.number] = flow
 
     def _leave(self, flow: FluidFlow, now_s: float) -> None:
-        """A flow is on none of its links any more, and what it has moved until now is known."""
+        """Take a flow off all its links, and record what it has moved until now."""
         self._ask(flow, flow.cap_bytes_per_s, -1)
         self._take(flow, -flow.rate_bytes_per_s)
         flow.moved_bytes, flow.since_s, flow.rate_bytes_per_s = flow.moved(now_s), now_s, 0.0
@@ -224,7 +227,7 @@ class FluidNetwork:
         self._ask(flow, cap_bytes_per_s, 1)
 
     def _ask(self, flow: FluidFlow, cap_bytes_per_s: float, sign: int) -> None:
-        """A flow asks for so much more (or less) of its links."""
+        """Ask for so much more (or less) of the links of a flow."""
         greedy, caps = self._greedy[flow.level], self._caps[flow.level]
         for link in flow.path:
             if cap_bytes_per_s == inf:
@@ -241,7 +244,7 @@ class FluidNetwork:
         self._spared[self._concerned][link] = min(asked, self._reserve[link])
 
     def _take(self, flow: FluidFlow, more_bytes_per_s: float) -> None:
-        """A flow takes so much more of its links."""
+        """Take so much more of the links of a flow."""
         used, load = self._used[flow.level], self._load
         for link in flow.path:
             used[link] += more_bytes_per_s
@@ -255,7 +258,7 @@ class FluidNetwork:
         return flow, self._reshare(flow.level, flow.path, [], now_s)
 
     def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
-        """A link becomes slower, faster, or goes down (0)."""
+        """Set the capacity of a link, which becomes slower, faster, or goes down (0)."""
         number = self._index[link]
         self._capacity[number] = capacity_bytes_per_s
         self._reserve[number] = self._reserve_of(capacity_bytes_per_s)
@@ -291,7 +294,7 @@ class FluidNetwork:
         return key in self._flows
 
     def flow(self, key: str) -> FluidFlow:
-        """The flow of that key. KeyError: there is none."""
+        """Return the flow of that key. KeyError: there is none."""
         return self._flows[key]
 
     def flows(self) -> Iterable[FluidFlow]:
@@ -299,7 +302,7 @@ class FluidNetwork:
         return self._flows.values()
 
     def flows_from(self, source: str) -> Iterable[FluidFlow]:
-        """The flows that begin at a node, in order of their beginning."""
+        """Return the flows that begin at a node, in order of their beginning."""
         return self._from[source].values()
 
     def load_bytes_per_s(self, link: DirectedLink) -> float:
@@ -316,7 +319,7 @@ class FluidNetwork:
     def _reshare(
         self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float
     ) -> list[FluidFlow]:
-        """New rates at `level` and below, where the links touched matter."""
+        """Set new rates at `level` and below, where the links touched matter."""
         changed: list[FluidFlow] = []
         for lower in range(self._concerned if level == self._research else level, len(self._used)):
             if lower != level and not self._alive[lower]:
@@ -344,7 +347,7 @@ class FluidNetwork:
     def _closure(
         self, level: int, touched: Iterable[int], seeds: list[FluidFlow]
     ) -> tuple[list[FluidFlow], dict[int, float]]:
-        """The flows that a change on these links may concern, and the room of the tight links among theirs."""
+        """Return the flows that a change on these links may concern, and the room of the tight links on their paths."""
         tight, members, caps = self._tight[level], self._members[level], self._caps[level]
         used, load, greedy, capacity = self._used[level], self._load, self._greedy[level], self._capacity
         spared = self._spared[level]

@@ -1,8 +1,8 @@
 """Checkpoints on their way between two stores: only what is missing is sent, and only what was verified counts.
 
 May import `testbed.checkpoints`, `testbed.messages`, `testbed.wire` and the errors. Begin with `messages.py` for the
-conversation, then `send.py` and `receive.py` (`intake.py` takes the bytes, `limits.py` says how many, `events.py` what its
-host is told).
+conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, `limits.py` bounds how many, `events.py` is
+what its host receives.
 """
 
 from testbed.transfer.errors import TransferFailed

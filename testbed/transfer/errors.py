@@ -9,10 +9,10 @@ from testbed.errors import TestbedError
 class TransferFailed(TestbedError):
     """A checkpoint did not get there. The receiver's completed checkpoints are as they were.
 
-    `reason` is for people, and goes on to the coordinator: what it quotes of a peer is cut. `retryable` says whether the same
-    call may succeed later with nothing else changed (what arrived is kept, and not sent again); `bytes_sent` is what this
-    attempt put on the wire; `chunk` is the index of a chunk that arrived damaged, if that was it; `own_fault`: the sender has no
-    such checkpoint, or found its copy damaged.
+    `reason` is for people, and goes on to the coordinator: what it quotes of a peer is cut. `retryable`: the same call
+    may succeed later with nothing else changed (what arrived is kept, and not sent again). `bytes_sent` is what this
+    attempt put on the wire; `chunk` is the index of a chunk that arrived damaged, if that was it. `own_fault`: the
+    sender has no such checkpoint, or found its copy damaged.
     """
 
     def __init__(

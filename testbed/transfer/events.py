@@ -9,7 +9,7 @@ from testbed.checkpoints import Manifest
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted:
-    """Verified, on disk, visible. Told once for a checkpoint, before the sender is told.
+    """Verified, on disk, visible. Reported once for a checkpoint, before the sender is informed.
 
     `duration_s` runs from the connection; the last `commit_s` of it were waiting for the disk (fsync, renames).
     """

@@ -1,19 +1,20 @@
 """Raw bytes from a socket into a reception, in a thread of its own.
 
-At more than 1 GB/s a trip through the event loop for every read would cost more than hashing what was read, and a disk that
-makes its writer wait must not make the agent deaf. The thread reads the non-blocking descriptor that trio's socket owns,
-and polls it together with an eventfd through which it is told to stop, so that the connection can still say why it ends.
+At more than 1 GB/s a trip through the event loop for every read would cost more than hashing what was read. A disk that
+makes its writer wait must not make the agent deaf. The thread reads the non-blocking descriptor that trio's socket
+owns. It polls it together with an eventfd through which it is stopped, so that the connection can still report why it
+ends.
 
-The bytes go from the socket through a pipe into the file by splice(2): the one copy is the one into the page cache, where
-they are hashed while they are still in the processor's cache. One splice takes what the socket has, past the ends of chunks,
-as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. Measured next to recv into a buffer and pwrite,
-and to recv into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large
-folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
-other core. But a file in memory that an earlier reception has mapped already (`Reception.memory`) takes the bytes from the
-socket by themselves: no pipe, no page to look up.
+The bytes go from the socket through a pipe into the file by splice(2). The one copy is the one into the page cache,
+where they are hashed while they are still in the processor's cache. One splice takes what the socket has, past the ends
+of chunks, as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. It was measured next to recv
+into a buffer and pwrite, and to recv into a mapping of the file. It is as fast as the better of them on tmpfs. On ext4,
+whose large folios make one splice cheap and many page faults dear, it is 1.5 to 1.8 times as fast. Hashing in a thread
+of its own gains nothing where the sender has the other core. But a file in memory that an earlier reception has mapped
+already (`Reception.memory`) takes the bytes from the socket by themselves: no pipe, no page to look up.
 
-A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and a paced
-sender's packets come one by one.
+A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and
+a paced sender's packets come one by one.
 """
 
 from __future__ import annotations

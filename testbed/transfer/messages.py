@@ -1,15 +1,15 @@
-"""The conversation of one transfer, one TCP connection:
+"""The conversation of one transfer, one TCP connection.
 
     sender      Hello(transfer, which checkpoint)
     receiver    Describe                        or Rejected, or Stored (it has it already)
     sender      Contents(manifest)
     receiver    Busy ...                        while it looks through what it has; again later, while it syncs
     receiver    Want(bitmap of chunks)
-    sender      the bytes of those chunks, in order, without any framing
+    sender      the bytes of those chunks, in order; no framing
     receiver    Stored(digest) | Rejected       at any moment
 
-A stranger is let say HELLO_BYTES and no more: only a Hello that was accepted is followed by a manifest, of no more bytes than
-the Hello allows. The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
+A stranger may send HELLO_BYTES and no more. Only a Hello that was accepted is followed by a manifest, of no more bytes
+than the Hello allows. The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
-        """The Hello that offers this manifest."""
+        """Return the Hello that offers this manifest."""
         return cls(
             transfer,
             ticket,
@@ -118,7 +118,7 @@ ANSWER: Final[Codec[Message]] = Codec(Message, max_bytes=ANSWER_BYTES)
 
 
 def bitmap_of(chunks: list[int], count: int) -> bytes:
-    """The bitmap of these chunk numbers out of `count`."""
+    """Return the bitmap of these chunk numbers out of `count`."""
     bits = bytearray(-(-count // 8))
     for chunk in chunks:
         bits[chunk >> 3] |= 1 << (chunk & 7)
@@ -126,7 +126,7 @@ def bitmap_of(chunks: list[int], count: int) -> bytes:
 
 
 def chunks_of(bitmap: bytes, count: int) -> list[int]:
-    """The chunk numbers in a bitmap. Raises RemoteProtocolError if it has not `count` bits or names other chunks."""
+    """Return the chunk numbers in a bitmap. Raises RemoteProtocolError if it has not `count` bits or names other chunks."""
     if len(bitmap) != -(-count // 8):
         raise RemoteProtocolError(f"a bitmap of {len(bitmap)} bytes for {count} chunks")
     chunks = [8 * i + bit for i, byte in enumerate(bitmap) if byte for bit in range(8) if byte >> bit & 1]

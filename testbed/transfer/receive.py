@@ -1,16 +1,16 @@
 """The receiving side: a connection is a conversation of its own, and its errors close that connection alone.
 
-The bytes themselves are taken by a worker thread (`intake.py`). Everything that can end a conversation badly becomes one
-TransferFailed, told to the host as an event and to the peer as a Rejected.
+The bytes themselves are taken by a worker thread (`intake.py`). Everything that can end a conversation badly becomes
+one TransferFailed, sent to the host as an event and to the peer as a Rejected.
 
-A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has lost
-its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a transfer of a
-another checkpoint of the job from the same host: a host sends one at a time, so it has given up the one before for it (the
-snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
+A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has
+lost its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a
+transfer of another checkpoint of the job from the same host. A host sends one at a time, so it has given up the one
+before. (At a notice it gives up the first snapshot for the final one.) What arrived of that is most of this.
 
-What one peer can take of this host is bounded (`limits.py`): a connection has no thread, no file and no room on the disk
-before its Hello was accepted; there is a thread for every connection that may be, and each host whose transfer is announced
-keeps a connection.
+What one peer can take of this host is bounded (`limits.py`). A connection has no thread, no file and no room on the
+disk before its Hello was accepted. There is a thread for every connection that may be, and each host whose transfer is
+announced keeps a connection.
 """
 
 from __future__ import annotations
@@ -102,12 +102,13 @@ async def serve_checkpoints(
 ) -> None:
     """Receive checkpoints into `store` until cancelled.
 
-    `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
+    `around` makes a context that holds from an accepted hello to the end of its connection, for example to mark
+    acknowledgements there.
 
-    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` says from which
-    addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike). `on_event`
-    (plain or async) hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that
-    says nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt.
+    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
+    which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
+    `on_event` (plain or async) receives everything; ReceiveCompleted comes once for a checkpoint, however often it is
+    sent. A peer that sends nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
     server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
@@ -171,7 +172,7 @@ class _Server:
 
     @asynccontextmanager
     async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
-        """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
+        """Provide the only reception of this checkpoint, after ending an earlier one. TransferFailed when superseded."""
         key = hello.job, hello.sequence
         while True:
             # of the same checkpoint, or of another one of the job that the same host was sending
@@ -209,7 +210,7 @@ class _Conversation:
         self._started_s = trio.current_time()
 
     async def run(self) -> None:
-        """Raise TransferFailed, which says whether trying again makes sense, for whatever the peer or the disk does wrong."""
+        """Raise TransferFailed, which holds whether trying again makes sense, for whatever the peer or the disk does wrong."""
         server = self._server
         try:
             hello = await self._hear(HELLO, server.idle_s, "no hello")
@@ -280,8 +281,8 @@ class _Conversation:
     async def _repeated(self, hello: Hello) -> bool:
         """Return True and notify the peer if the checkpoint is already completed here.
 
-        Its bytes are read once more: it may be offered because a job could not start from them. A copy that went bad on the
-        disk is dropped, to be received anew.
+        Its bytes are read once more: it may be offered because a job could not start from them. A copy that went bad on
+        the disk is dropped, to be received again.
         """
         store = self._server.store
         if not store.has(hello.job, hello.sequence, hello.digest):

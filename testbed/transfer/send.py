@@ -1,9 +1,9 @@
-"""The sending side: say what there is, hear what is missing, let the kernel send it from the page cache.
+"""The sending side: offer what there is, learn what is missing, let the kernel send it from the page cache.
 
-One task streams with sendfile(2) and knows nothing else; another hears the receiver, which may refuse at any moment, and
-watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's kernel (SIOCOUTQ
-falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once and then accepts
-nothing for seconds, although bytes leave all the time.
+One task streams with sendfile(2) and knows nothing else. Another receives from the receiver, which may refuse at any
+moment, and watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's
+kernel (SIOCOUTQ falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once
+and then accepts nothing for seconds, although bytes leave all the time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Allowance = Callable[[], Awaitable[int]]
 
 
 async def all_at_once() -> int:
-    """The allowance of a flow that nothing holds back but the kernel."""
+    """Return the allowance of a flow that nothing holds back but the kernel."""
     return SENDFILE_BYTES
 
 
@@ -161,7 +161,7 @@ class SendSession:
         self._unacknowledged_bytes = 0
 
     async def converse(self, hello: Hello) -> Stored:
-        """The receiver's word that it is completed. Raises TransferFailed."""
+        """Return the receiver's confirmation that it is completed. Raises TransferFailed."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say, hello)
             answer = await self._hear()
@@ -193,7 +193,7 @@ class SendSession:
             await self._out.send(message)
 
     async def _hear(self) -> Message | TransferFailed:
-        """The next answer that is more than a sign of life, or why there will be none."""
+        """Return the next answer that is more than a sign of life, or why there will be none."""
         while True:
             with trio.move_on_after(self._idle_s / 4) as patience:
                 try:
@@ -223,7 +223,7 @@ class SendSession:
                 )
 
     async def explained(self, store: CheckpointStore, failure: TransferFailed) -> TransferFailed:
-        """The same failure with its cost, after looking whether the fault is in our own copy."""
+        """Return the same failure with its cost, after looking whether the fault is in our own copy."""
         own = ""
         if self.file_error is not None:
             own = f"this host's own copy cannot be read: {self.file_error}"
@@ -241,7 +241,7 @@ class SendSession:
         )
 
     def _handed_over(self, taken: int) -> None:
-        """The kernel has taken so many bytes."""
+        """Count bytes that the kernel has taken."""
         self._alive_s = trio.current_time()
         self.sent_bytes += taken
         if self._on_progress is not None:

@@ -1,13 +1,14 @@
 """A directory as one file, and back: the checkpoint of a program that keeps its state in files.
 
-The file is a tar archive (POSIX pax), so that people can look into it. What stays the same from one checkpoint to the next should
-lie at the same place, since stores and transfers send by chunks what has changed: large files come first, by name, the rest
-behind them; owners and directories' times are left out. Kept are files (contents, permissions, times, names), directories, and
-symbolic links that stay within. Anything else, or more than the bounds, is an error and no checkpoint: a state that does not
-come back as it was is worse than an older one.
+The file is a tar archive (POSIX pax), so that people can look into it. Stores and transfers send by chunks what has
+changed, so what stays the same should lie at the same place in each checkpoint. Large files come first, by name, the
+rest behind them; owners and directories' times are left out. Kept are files (contents, permissions, times, names),
+directories, and symbolic links that stay within. Anything else, or more than the bounds, is an error and no checkpoint:
+a state that does not come back as it was is worse than an older one.
 
-An archive may come from a host whose user is hostile. It is read with the same bounds, no name or link leads out of the target,
-and links are made last, so that nothing is written through one. Names are any bytes: an error quotes them as Python writes them.
+An archive may come from a host whose user is hostile. It is read with the same bounds, and no name or link leads out of
+the target. Links are made last, so that nothing is written through one. Names are any bytes: an error quotes them as
+Python writes them.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
 
 
 def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
-    """Make in an empty folder what `pack` read. StateMismatch: this is no archive of ours; OSError passes."""
+    """Make in an empty folder what `pack` read. StateMismatch: this is no archive of `pack`; OSError passes."""
     links: list[tuple[Path, str]] = []
     modes: list[tuple[Path, int]] = []
     left_bytes = most_bytes
@@ -224,7 +225,7 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
 
 
 def _safe(name: str) -> str:
-    """The name of a member, if it stays within. StateMismatch."""
+    """Return the name of a member, if it stays within. StateMismatch."""
     parts = name.split("/")
     if (
         not name

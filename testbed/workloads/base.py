@@ -52,7 +52,10 @@ class StateCopy(ABC):
 
     @abstractmethod
     def complete(self) -> Iterable[ReadableBuffer]:
-        """The bytes that `Workload.save` would have written then, piece by piece: each holds until the next is asked for."""
+        """Return the bytes that `Workload.save` would have written then, piece by piece.
+
+        Each holds until the next is asked for.
+        """
 
     @abstractmethod
     def release(self) -> None:
@@ -92,7 +95,7 @@ class Workload(ABC):
         """Write the state to a new file, quickly: the job stands still meanwhile. No fsync; OSError passes."""
 
     def parts(self) -> Sequence[ReadableBuffer] | None:
-        """The state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
+        """Return the state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
 
         With it a job stands still only while they are copied in memory, and goes on while the copy is written; None (the
         default): it stands still for the whole of `save`. Asked twice a snapshot, between steps. It
@@ -101,15 +104,18 @@ class Workload(ABC):
         return None
 
     def state_copy(self) -> StateCopy | None:
-        """A copy of the state to be made for one snapshot, where `parts` would not do: of a state on a GPU, say.
+        """Return a copy of the state to be made for one snapshot, where `parts` would not do: of a state on a GPU, for example.
 
         None (the default): the copy is made of `parts`. Asked between steps.
         """
         return None
 
     def measured(self, **values: float) -> None:
-        """Report measurements of the present step (a loss, say) as a line of JSON in the job's output; the report draws
-        curves of them. Any program may print such lines: `{"step": 12, "loss": 0.25}`. A number that is not finite is null."""
+        """Report measurements of the present step (for example a loss) as a line of JSON in the job's output.
+
+        The report draws curves of them. Any program may print such lines: `{"step": 12, "loss": 0.25}`. A number that
+        is not finite is null.
+        """
         told = {name: value if math.isfinite(value) else None for name, value in values.items()}
         print(json.dumps({"step": self.step_number, **told}), flush=True)
 
@@ -138,8 +144,10 @@ def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> int:
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """Return (module, class) of a workload's name: a built-in one, "module:Class", or an entry point
-    `reclaimnet.workloads`. SpecError: no such name, or not of that form. Nothing is imported."""
+    """Return (module, class) of a workload's name: a built-in one, "module:Class", or an entry point `reclaimnet.workloads`.
+
+    SpecError: no such name, or not of that form. Nothing is imported.
+    """
     target = BUILT_IN.get(name) or (name if ":" in name else plugins.target(name, plugins.WORKLOADS))
     module, _, class_name = target.partition(":")
     if not (class_name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
@@ -149,7 +157,7 @@ def place_of(name: str) -> tuple[str, str]:
 
 
 def load_workload(name: str, params: Mapping[str, object]) -> Workload:
-    """The workload of a job: a built-in name or "module:Class". Raises SpecError for a wrong name or wrong parameters."""
+    """Return the workload of a job: a built-in name or "module:Class". Raises SpecError for a wrong name or wrong parameters."""
     module_name, class_name = place_of(name)
     allowed = ALLOWED.format(", ".join(BUILT_IN))
     try:
@@ -178,7 +186,7 @@ def number(
     *,
     whole: bool = False,
 ) -> float:
-    """A number among parameters, checked; for use in `__init__`. Raises SpecError with the key and what is allowed."""
+    """Return a number among parameters, checked; for use in `__init__`. Raises SpecError with the key and what is allowed."""
     value = params.get(key, default)
     kind = "whole number" if whole else "number"
     allowed = f"a {kind} from {low:g} to {high:g}"

@@ -45,7 +45,7 @@ class Contained:
         self._hear(wait=True)
 
     def fileno(self) -> int:
-        """The descriptor to select."""
+        """Return the descriptor to select."""
         return self._inside.fileno()
 
     def poll(self) -> bool:
@@ -55,7 +55,7 @@ class Contained:
         return self.status is not None
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to the program (not to what it has started)."""
+        """Send a signal to the program (not to what it has started)."""
         if self._pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)

@@ -1,15 +1,18 @@
 """A snapshot of a job that goes on: its state is copied in memory, and a thread writes the copy.
 
-The job stands still for the copy alone. Memory for it is taken, page by page, by the thread before the job is stopped, and given
-back when the file is written: beside its state a job holds at most one copy, and only while a snapshot is under way.
+The job stands still for the copy alone. Memory for it is taken, page by page, by the thread before the job is stopped,
+and given back when the file is written: beside its state a job holds at most one copy, and only while a snapshot is
+under way.
 
-Why not fork(2), whose child would write the state while the kernel copies the pages that the parent changes? It stops the job for
-half as long (it copies page tables), and then for every page that is changed before the child has ended, by a fault that takes
-several times as long as copying the page. Of 100 MB a job that rewrites a tenth in each step loses 8 ms either way, one that
-rewrites all of it (as training does) 56 ms by a fork and 10 by the copy; standing still for the write takes 22
-(`reclaimnet measure snapshots` has all three side by side). A fork also carries over no threads, no locks that they held and no
-GPU, needs a bound for the pages that will be copied, and leaves a second process to be ended. The copy asks for none of that:
-its bound is the size of the state, and it ends with the process.
+Why not fork(2), whose child would write the state while the kernel copies the pages that the parent changes? It stops
+the job for half as long, since it copies page tables. It stops it again for every page that is changed before the child
+has ended. Each such fault takes several times as long as copying the page.
+
+`reclaimnet measure snapshots` has all three ways side by side. Of 100 MB a job that rewrites a tenth in each step loses
+8 ms either way. One that rewrites all of it (as training does) loses 56 ms by a fork and 10 by the copy; standing still
+for the write takes 22. A fork also carries over no threads, no locks that they held and no GPU. It needs a bound for
+the pages that will be copied, and leaves a second process to be ended. The copy asks for none of that: its bound is the
+size of the state, and it ends with the process.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class CopyBuffer:
         self._advise(_MADV_POPULATE_WRITE)
 
     def fill(self, parts: Sequence[memoryview]) -> memoryview:
-        """The parts, one behind the other, as they are now."""
+        """Copy the parts into the memory, one behind the other, as they are now; return what they fill."""
         at = 0
         for part in parts:
             self.memory[at : at + len(part)] = part
@@ -95,7 +98,7 @@ class PartsCopy(StateCopy):
         return ""
 
     def complete(self) -> list[memoryview]:
-        """The copy."""
+        """Return the copy."""
         return [self._taken]
 
     def release(self) -> None:

@@ -2,13 +2,13 @@
 
     starter ── program (process 1 of a namespace of its own) ── whatever it starts
 
-For each checkpoint the program's whole namespace is stopped, its memory and descriptors are written
-(`criu dump`), its folder is packed beside them, and it goes on. On the next host it continues in the middle of what it did (`criu
-restore`), with the same process ids, the same folder and the same environment. So that the folder has the same path everywhere,
-it is mounted at `PLACE` in a mount namespace of the starter. What it says goes to the log of the present attempt.
+For each checkpoint the program's whole namespace is stopped. Its memory and descriptors are written (`criu dump`), its
+folder is packed beside them, and it goes on. On the next host it continues in the middle of what it did (`criu
+restore`). Process ids, folder and environment are the same. So that the folder has the same path everywhere, it is
+mounted at `PLACE` in a mount namespace of the starter. Its output goes to the log of the present attempt.
 
-What CRIU cannot save (a GPU, a socket file in its folder) is no checkpoint, and the reason is said; TCP connections are
-closed. An image is code: its writer decides what the next host runs. CRIU: https://criu.org; new kernels need 4.0.
+What CRIU cannot save (a GPU, a socket file in its folder) is no checkpoint, and the reason is reported; TCP connections
+are closed. An image is code: its writer decides what the next host runs. CRIU: https://criu.org; new kernels need 4.0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def command() -> str:
 
 
 def version(criu: str) -> str:
-    """The version of that command. OSError."""
+    """Return the version of that command. OSError."""
     return _run([criu, "--version"]).stdout.partition("\n")[0].removeprefix("Version:").strip()
 
 
@@ -117,7 +117,7 @@ class SavedProgram:
                     stopped += map(int, (thread / "children").read_text().split())
 
     def fileno(self) -> int:
-        """The descriptor to select."""
+        """Return the descriptor to select."""
         return self._pidfd
 
     def poll(self) -> bool:
@@ -158,7 +158,7 @@ def _failure(words: Sequence[str], images: Path, pass_fds: Sequence[int] = ()) -
 
 
 def _run(words: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself. OSError: it cannot be executed, or does not end."""
+    """Run a command that ends by itself. OSError: it cannot be executed, or does not end."""
     try:
         return subprocess.run(
             words,

@@ -1,13 +1,14 @@
 """A job that is any program: started, checkpointed, and started again from its checkpoints, in one of three ways.
 
-*It checkpoints itself* (`SelfCheckpointing`), by the convention of `testbed.program`. A checkpoint is what is in its checkpoint
-directory when it has exited with its checkpoint exit code: no process of it runs then, so nothing is half written. It is packed
-into one file (`archive`), and the program is started again at once. It is asked by its signal, once it has a handler for
-that: a program that has just begun is not killed by the question. It has the job's grace to answer; a running copy that is not
-there by then has failed, and the program goes on, a final one has failed and the program is killed. A program without a signal
-is not asked: the checkpoint is taken when it next exits so of itself.
+*It checkpoints itself* (`SelfCheckpointing`), by the convention of `testbed.program`. A checkpoint is what is in its
+checkpoint directory when it has exited with its checkpoint exit code: no process of it runs then, so nothing is half
+written. It is packed into one file (`archive`), and the program is started again at once. It is asked by its signal,
+once it has a handler for that: a program that has just begun is not killed by the question. It has the job's grace to
+answer. A running copy that is not there by then has failed, and the program goes on. A final one has failed and the
+program is killed. A program without a signal is not asked: the checkpoint is taken when it next exits so of itself.
 
-*CRIU saves it* (`SavedFromOutside`): images of its processes, and its folder, are the checkpoint; it knows nothing of that.
+*CRIU saves it* (`SavedFromOutside`): images of its processes, and its folder, are the checkpoint; it knows nothing of
+that.
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ class ProgramRunner(ABC):
         raise CannotRun(f"it {_how(self._program.status)}{_last_line()}")
 
     def _proof(self) -> bytes:
-        """The digest of its state; empty if that could be no checkpoint, which need not trouble a program that has finished."""
+        """Return the digest of its state; empty if that could be no checkpoint.
+
+        That need not trouble a program that has finished.
+        """
         try:
             return digest(self._kept, self._run.most_bytes)
         except (CannotKeep, OSError):
@@ -193,8 +197,7 @@ class ProgramRunner(ABC):
         return self._from.told or self._step_file.exists()
 
     def _step(self) -> int:
-        """Return the steps done as far as known: never fewer than reported before, and fewer than all until it has
-        finished."""
+        """Return the steps done as far as known: never fewer than reported before, and fewer than all until it has finished."""
         if self._tells():
             if not self._has_told:  # what the clock counted until it told one was a guess
                 self._has_told, self._step_now = True, self._from.step
@@ -363,7 +366,7 @@ def _die(why: str) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """A line in the job's log that is not the program's."""
+    """Write a line into the job's log that is not the program's."""
     os.write(2, f"[reclaimnet] {text}\n".encode(errors="replace"))
 
 

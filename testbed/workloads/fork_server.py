@@ -1,13 +1,13 @@
 """A program of its own: forks job processes that have imported the runner already, for an agent process with many jobs.
 
-`python -m testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order of the
-agent, over a socket of packets (JSON, with descriptors beside it):
+`python -m testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order
+of the agent. Orders come over a socket of packets (JSON, with descriptors beside it):
 
     {}              with the job's socket, lease, output [, network namespace]  ->  {"pid": N} and its pidfd, or {"error": why}
     {"reap": N}     a job that has ended (its pidfd is readable)                 ->  {"status": N}, minus the signal that ended it
 
-A job that ended keeps its pid until it is reaped, so that the agent never signals another process. Jobs die with this process,
-and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on with the job.
+A job that ended keeps its pid until it is reaped, so that the agent never signals another process. Jobs die with this
+process, and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on with the job.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _serve(control: socket.socket) -> tuple[int, int, int] | None:
 
 
 def _become_job(server: int, descriptors: list[int]) -> tuple[int, int, int]:
-    """An output and a network of its own."""
+    """Give the job an output and a network of its own.
+
+    Returns the server, and the job's socket and lease.
+    """
     sock, lease, output, *network = descriptors
     for fd in network:
         setns(fd)

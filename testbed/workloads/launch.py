@@ -64,7 +64,7 @@ class ForkServer:
     async def launch(
         self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK
     ) -> Launched:
-        """A job's process in that network. Call it in the main thread. OSError: it could not be forked."""
+        """Fork a job's process in that network and return it. Call it in the main thread. OSError: it could not be forked."""
         beside = [] if network.fd is None else [network.fd]
         async with self._turn:
             if self._program is not None and self._program.poll() is not None:
@@ -100,7 +100,7 @@ class ForkServer:
             )
 
     async def _reap(self, pid: int, program: subprocess.Popen[bytes] | None) -> int:
-        """The status of a job of `program`; minus SIGKILL if that has died, and with it the job."""
+        """Return the status of a job of `program`; minus SIGKILL if that has died, and with it the job."""
         async with self._turn:
             if program is self._program:
                 try:

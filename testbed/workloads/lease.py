@@ -28,7 +28,7 @@ class LeaseFile:
 
     @classmethod
     def create(cls, path: Path, until_s: float) -> Self:
-        """A new lease file; replaces an older one, whose holders keep the old lease."""
+        """Return a new lease file; replaces an older one, whose holders keep the old lease."""
         path.unlink(missing_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.ftruncate(fd, SIZE_BYTES)
@@ -37,8 +37,10 @@ class LeaseFile:
         return lease
 
     def extend(self, until_s: float) -> None:
-        """Set when the lease lapses: seconds of CLOCK_MONOTONIC; infinity for never. A holder asleep notices a *shorter*
-        lease only when the old one lapses."""
+        """Set when the lease lapses: seconds of CLOCK_MONOTONIC; infinity for never.
+
+        A holder asleep notices a *shorter* lease only when the old one lapses.
+        """
         self._word[0] = min(NEVER_NS, int(until_s * 1e9)) if until_s < 1e10 else NEVER_NS
 
     def left_s(self) -> float:
@@ -46,7 +48,7 @@ class LeaseFile:
         return (self._word[0] - time.monotonic_ns()) / 1e9
 
     def fileno(self) -> int:
-        """The descriptor, to be inherited by a job's process."""
+        """Return the descriptor, to be inherited by a job's process."""
         return self._fd
 
     def close(self) -> None:

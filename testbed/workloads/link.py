@@ -27,7 +27,7 @@ class RunnerLink:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def send(self, report: Report) -> None:
-        """Tell the agent; from any thread."""
+        """Send a message to the agent; from any thread."""
         try:
             with self._sending:
                 self._sock.sendall(CODEC.encode(report))
@@ -39,7 +39,7 @@ class RunnerLink:
         os.eventfd_write(self._bell, 1)
 
     def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
-        """The next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
+        """Return the next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
         while not self._arrived:
             self._arrived.extend(self._decoder.feed(b""))
             watched: list[socket.socket | int] = [self._sock, self._bell, *also]

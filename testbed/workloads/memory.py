@@ -16,7 +16,7 @@ _CGROUP_FILES: Final = {
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """The least of what the machine and every control group above this process have left; cached files count as free."""
+    """Return the least of what the machine and every control group above this process have left; cached files count as free."""
     return min(of_machine(proc), *_of_groups(proc, groups))
 
 

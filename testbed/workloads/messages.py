@@ -16,8 +16,7 @@ from testbed.program import ProgramRun
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Workload to run: a built-in name or "module:Class" with its parameters, or a program. Progress is limited in
-    frequency."""
+    """Workload to run: a built-in name or "module:Class" with its parameters, or a program. Progress is limited in frequency."""
 
     workload: str
     params: dict[str, Any]
@@ -65,10 +64,10 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     """The state of `step` is in the file, which took `write_s` to write; the job stood still for `pause_s`.
 
-    The process's word for what its agent then tells the coordinator under the same name.
+    The process's report of what its agent then sends to the coordinator under the same name.
 
-    `stopped`: why it stood still until the state was written, or fetched from a GPU, though it need not have; empty: it did not,
-    or was to.
+    `stopped`: why it stood still until the state was written, or fetched from a GPU, though it need not have; empty: it
+    did not, or was to.
     """
 
     number: Sequence

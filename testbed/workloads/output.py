@@ -17,21 +17,21 @@ LOOK_S: Final = 1.0
 
 
 def output_file(folder: Path, job: str, attempt: int) -> Path:
-    """The file of an attempt."""
+    """Return the file of an attempt."""
     return folder / f"{job}.{attempt}.log"
 
 
 def output_files(folder: Path, job: str) -> dict[int, Path]:
-    """The files of a job that are there, by attempt, in order."""
+    """Return the files of a job that are there, by attempt, in order."""
     parts = [(path, path.name.rsplit(".", 2)) for path in folder.glob("*.*.log")]
     return dict(sorted((int(attempt), path) for path, (name, attempt, _) in parts if name == job))
 
 
 def shorten(path: Path) -> bool:
-    """Cut the middle out of a log that has grown too long, with a remark in its place; return True if it was cut. OSError
-    passes.
+    """Cut the middle out of a log that has grown too long, with a remark in its place; return True if it was cut.
 
     Its writers append (O_APPEND), so they go on behind what is left; what they write in this very moment may be lost.
+    OSError passes.
     """
     with path.open("r+b", buffering=0) as log:
         size = os.fstat(log.fileno()).st_size

@@ -1,8 +1,8 @@
-"""The agent's side of a job's process: start it, hear it, snapshot it, end it.
+"""The agent's side of a job's process: start it, receive from it, snapshot it, end it.
 
-There is no background task: the callers that wait (for an event, for a snapshot) take turns in reading the socket, and sort
-what arrives. The process is started (`launch`) in the thread that runs trio: a helper thread's end would look to the kernel like
-the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
+There is no background task: the callers that wait (for an event, for a snapshot) take turns in reading the socket, and
+sort what arrives. The process is started (`launch`) in the thread that runs trio. A helper thread's end would look to
+the kernel like the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ class WorkloadProcess:
         log: Path,
         launch: Launch,
     ) -> Self:
-        """Start the process and tell it what to run; `Started` or `Failed` comes as its first event.
+        """Start the process and send it what to run; `Started` or `Failed` comes as its first event.
 
-        Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and where it
-        cannot be told so much.
+        Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and
+        where so much cannot be sent.
         """
         if threading.current_thread() is not threading.main_thread():
             raise LocalProtocolError(
@@ -179,15 +179,17 @@ class WorkloadProcess:
             raise StopAsyncIteration from None
 
     async def receive(self) -> Event:
-        """The next event. Raises trio.EndOfChannel after Exited."""
+        """Return the next event. Raises trio.EndOfChannel after Exited."""
         await self._pump_until(lambda: bool(self._events))
         if not self._events:
             raise trio.EndOfChannel
         return self._events.popleft()
 
     async def snapshot(self, path: Path, *, stop: bool = False, final: bool = False) -> SnapshotTaken:
-        """Have the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and
-        where that cannot be (the answer says why), until it is written. After a `final` one it is not to go on: kill it.
+        """Have the state written to `path`.
+
+        The job stands still while its state is copied in memory. With `stop`, and where that cannot be (the answer
+        gives the reason), it stands still until it is written. After a `final` one it is not to go on: kill it.
 
         Raises SnapshotImpossible (the job goes on, no file is left) and ProcessGone (what was written is there).
         """
@@ -207,7 +209,7 @@ class WorkloadProcess:
         return answer
 
     def kill(self) -> None:
-        """SIGKILL to the process, its group and its children, now. The events tell when it is gone, and what it had started."""
+        """SIGKILL the process, its group and its children, now. Events report when it is gone, and what it had started."""
         self._killed_here = True
         if not (self._children or self._reaped):
             self._children = _children_of(self.pid)
@@ -268,7 +270,7 @@ class WorkloadProcess:
                 self.kill()
 
     async def _reap(self) -> None:
-        """The socket or the process has ended; now both do, at once or when they are made to."""
+        """End both the socket and the process, since one of them has ended, at once or when they are made to."""
         with trio.move_on_after(STOP_GRACE_S) as grace:
             await trio.lowlevel.wait_readable(self._launched.pidfd)
         self._killed_here |= grace.cancelled_caught
@@ -293,7 +295,7 @@ class WorkloadProcess:
 
 
 def _children_of(pid: int) -> list[int]:
-    """A pidfd of each child of that process, as far as it is still there."""
+    """Return a pidfd of each child of that process, as far as it is still there."""
     pidfds: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -1,8 +1,8 @@
 """The inside of a job's process: listens, steps, saves, and ends itself when it has no right to run any more.
 
-Three things end it whatever the workload does: its agent dying (the kernel kills it: PR_SET_PDEATHSIG), the agent closing
-the socket, and its lease lapsing, which a watchdog thread sees even during a long step and which is looked at before every
-step, so that a process that was stopped and continued does not take one more.
+Three things end it whatever the workload does. Its agent dies: the kernel kills it (PR_SET_PDEATHSIG). The agent closes
+the socket. Its lease lapses: a watchdog thread sees that even during a long step. The lease is also looked at before
+every step, so a process that was stopped and continued does not take one more.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ class Runner:
         return time.monotonic() - began_s
 
     def _copy(self, snapshot: CopiedSnapshot, workload: Workload) -> float:
-        """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
+        """Copy the state as it is now into the snapshot's memory; return the seconds that the job stood still.
+
+        Without room for it, it goes to its file while the job stands still.
+        """
         began_s = time.monotonic()
         if not snapshot.copy(workload.step_number):
             self._write_at_once(snapshot.order, workload, snapshot.obstacle)
@@ -197,8 +200,7 @@ def main(server: int, sock_fd: int, lease_fd: int) -> None:
 def _reporter(
     link: RunnerLink,
 ) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
-    """Return an excepthook that reports to the agent before the traceback goes to the log; the interpreter then exits with
-    1."""
+    """Return an excepthook that reports to the agent before the traceback goes to the log; the interpreter then exits with 1."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         link.send(Failed(f"{kind.__name__}: {error}"[:2000]))

@@ -1,13 +1,15 @@
 """A job whose whole state is a closed function of (parameters, step): a restored copy can prove that it is right.
 
 The payload is cut into blocks of 64 KiB. Block b in version v holds BLAKE3's output stream for the key (seed, b, v): it
-cannot be guessed, and whatever knows the key recomputes it. Step n rewrites the next blocks round and round; after n steps
+cannot be guessed, and whatever knows the key recomputes it. Step n rewrites the next blocks round and round; after n
+steps
 
-    W(n) = floor(n f B)         blocks were written in all, of B, at dirty fraction f (kept in millionths, so W is exact)
+    W(n) = floor(n f B)         blocks were written in all, of B, at dirty fraction f (kept in millionths, so W is exact);
     v(b, n) = ceil((W(n) - b) / B)   for b < W(n), else 0
 
-so consecutive snapshots that are m steps apart differ in a fraction min(1, m f), in one contiguous stretch. The state file is the
-payload followed by a trailer: blocks stay aligned to the chunks of a checkpoint, and only the last chunk changes for nothing.
+so consecutive snapshots that are m steps apart differ in a fraction min(1, m f), in one contiguous stretch. The state
+file is the payload followed by a trailer: blocks stay aligned to the chunks of a checkpoint, and only the last chunk
+changes for nothing.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Params(msgspec.Struct, frozen=True):
         return max(0, -(-(self.written(step) - block) // self.blocks))
 
     def block(self, block: int, version: int) -> bytes:
-        """The content of a block."""
+        """Return the content of a block."""
         length = min(BLOCK_BYTES, self.payload_bytes - block * BLOCK_BYTES)
         key = f"{self.seed} {block} {version}".encode()
         return blake3(key, derive_key_context=_CONTEXT).digest(length=length)
@@ -114,11 +116,11 @@ class Synthetic(Workload):
         self.step_number = n + 1
 
     def save(self, path: Path) -> None:
-        """The payload, then the trailer."""
+        """Write the payload, then the trailer."""
         write_parts(path, self.parts())
 
     def parts(self) -> list[bytes | bytearray]:
-        """The payload as it lies there, and the trailer."""
+        """Return the payload as it lies there, and the trailer."""
         trailer = msgspec.msgpack.encode(Trailer(self.params.content, self.step_number))
         return [self._payload, bytes([len(trailer)]) + trailer.ljust(_TRAILER_BYTES - 1, b"\0")]
 

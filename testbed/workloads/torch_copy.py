@@ -1,18 +1,19 @@
 """Snapshots of a training job that goes on, its tensors in memory or on GPUs.
 
-Between two steps a state is copied where it lies: a GPU copies within its own memory twenty-five times as fast as its link
-carries anything to the host. The job goes on, and the snapshot's thread brings the copy over, piece by piece and on a stream of
-its own, and writes it. The copy's memory is torch's, set aside for that stream: it stays there for the next snapshot, and torch
-takes it back before it tells a step that there is none. Where a GPU has too little of it, the state is fetched while the job
-stands still.
+Between two steps a state is copied where it lies: a GPU copies within its own memory twenty-five times as fast as its
+link carries anything to the host. The job goes on, and the snapshot's thread brings the copy over, piece by piece and
+on a stream of its own, and writes it. The copy's memory is torch's, set aside for that stream: it stays there for the
+next snapshot, and torch takes it back before a step runs out of memory. Where a GPU has too little of it, the state is
+fetched while the job stands still.
 
-What is fetched passes through a little memory that stays pinned. Pageable memory takes a quarter of a link's rate, and while it
-is copied to, no other thread launches anything: a step beside it came later by all of that time. To pin memory for a whole state,
-and to free it, stops launches too, three times as long as the fetch then takes: little is gained by it where a GPU has no room.
+What is fetched passes through a little memory that stays pinned. Pageable memory takes a quarter of a link's rate, and
+while it is copied to, no other thread launches anything: a step beside it came later by all of that time. To pin memory
+for a whole state, and to free it, stops launches too, three times as long as the fetch then takes. Little is gained by
+it where a GPU has no room.
 
-(CheckFreq, FAST '21, copies on the GPU where it has room, too, and else lets the fetch overlap with the next step, up to its
-update of the weights. That asks of a job that nothing but its optimiser changes its state, which a subclass of `TorchTraining`
-need not heed.)
+CheckFreq, FAST '21, copies on the GPU where it has room, too. Elsewhere it lets the fetch overlap with the next step,
+up to its update of the weights. That asks of a job that nothing but its optimiser changes its state, which a subclass
+of `TorchTraining` need not heed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class TensorLayout(NamedTuple):
 
 
 def layouts_of(tensors: Mapping[str, Any]) -> dict[str, TensorLayout]:
-    """The layout of each."""
+    """Return the layout of each tensor."""
     return {name: TensorLayout(each.dtype, each.shape, each.device) for name, each in tensors.items()}
 
 
@@ -116,7 +117,7 @@ class TensorsCopy(StateCopy):
         return ""
 
     def complete(self) -> Iterator[memoryview]:
-        """The file's header, then the tensors."""
+        """Yield the file's header, then the tensors."""
         tree = tree_tensor(self._tree)
         layouts = self._layouts | layouts_of({TREE: tree})
         pieces: list[tuple[Any, int, int]] = [(head := header(layouts), 0, len(head))]
@@ -208,5 +209,5 @@ def _wait_for(streams: Iterable[Any]) -> None:
 
 @cache
 def _side_stream(gpu: Any) -> Any:
-    """The stream on which what lies on a GPU is fetched: one for all, since torch keeps memory by stream."""
+    """Return the stream on which what lies on a GPU is fetched: one for all, since torch keeps memory by stream."""
     return torch.cuda.Stream(gpu)

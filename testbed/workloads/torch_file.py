@@ -1,8 +1,8 @@
 """Layout of a training job's checkpoint as a file: states as tensors and a tree of JSON, tensors as safetensors.
 
-The header is written here and not by the library, which has no way to lay out a file over memory that exists; it reads the file.
-The layout depends on shapes alone, so that a tensor lies at the same place in every checkpoint of a job, and on whichever device
-it was: what differs between two of them is what training changed.
+The header is written here and not by the library, which has no way to lay out a file over memory that exists; it reads
+the file. The layout depends on shapes alone. So a tensor lies at the same place in every checkpoint of a job, and on
+whichever device it was: what differs between two of them is what training changed.
 """
 
 from __future__ import annotations
@@ -93,12 +93,15 @@ def tree_tensor(tree: Any) -> Any:
 
 
 def in_order(tensors: Mapping[str, Any]) -> list[str]:
-    """The names as they follow in the file: the largest elements first, so that everything is aligned."""
+    """Return the names as they follow in the file: the largest elements first, so that everything is aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
 def header(tensors: Mapping[str, Any]) -> Any:
-    """The beginning of the file, before the tensors `in_order`, as a tensor of bytes. Of a tensor it looks at dtype and shape."""
+    """Return the beginning of the file, before the tensors `in_order`, as a tensor of bytes.
+
+    Of a tensor it looks at dtype and shape.
+    """
     told: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name in in_order(tensors):
@@ -112,6 +115,6 @@ def header(tensors: Mapping[str, Any]) -> Any:
 
 
 def file_pieces(tensors: Mapping[str, Any]) -> list[Any]:
-    """The whole file, as tensors of bytes where they lie."""
+    """Return the whole file, as tensors of bytes where they lie."""
     laid = [tensors[name].detach().contiguous() for name in in_order(tensors)]
     return [header(tensors), *(tensor.reshape(-1).view(torch.uint8) for tensor in laid)]

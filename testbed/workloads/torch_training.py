@@ -9,21 +9,24 @@
             inputs, targets = batch_of(step)      # a function of the step, and of nothing that is not saved
             return cross_entropy(self.model(inputs), targets)
 
-**What a checkpoint is**: the state_dict of everything that `build` returned, the random number generators (torch's, Python's,
-NumPy's) and the step, in one safetensors file, the model's tensors under "model.", so that other tools read it. What of it is no
-tensor (learning rates, counters) is a tree of JSON in a tensor of bytes. Nothing is pickled: a file from another host is data.
+**What a checkpoint is**: the state_dict of everything that `build` returned, the random number generators (torch's,
+Python's, NumPy's) and the step. All is in one safetensors file, the model's tensors under "model.", so that other tools
+read it. What of it is no tensor (learning rates, counters) is a tree of JSON in a tensor of bytes. Nothing is pickled:
+a file from another host is data.
 
-**Snapshots** need no fork: `testbed.workloads.torch_copy` copies the tensors between two steps, in memory or within a GPU, and a
-thread writes the copy while training goes on. fork(2) would be wrong here: the child has none of torch's threads but every lock
-that they held, and no GPU.
+**Snapshots** need no fork: `testbed.workloads.torch_copy` copies the tensors between two steps, in memory or within a
+GPU, and a thread writes the copy while training goes on. fork(2) would be wrong here: the child has none of torch's
+threads but every lock that they held, and no GPU.
 
-**Proof**: that the file is the one that was saved is the checkpoint store's, by its chunks' hashes. `verify` proves the rest of
-the way, from the file through every load_state_dict into memory: the state, saved again, has the hash of the file loaded.
+**Proof**: that the file is the one that was saved is the checkpoint store's, by its chunks' hashes. `verify` proves the
+rest of the way, from the file through every load_state_dict into memory: the state, saved again, has the hash of the
+file loaded.
 
-**Determinism**: one thread, deterministic algorithms (cuBLAS's workspaces with them), generators seeded by `seed`, those of the
-GPUs on which the state lies too. A job that is killed anywhere and goes on from any of its checkpoints computes what it would
-have computed, to the last bit, on processors of one kind, or on GPUs of one kind. A checkpoint says what computed it, and a job
-that goes on with another torch or on another device, a GPU from a processor's state say, prints that its bits may differ.
+**Determinism**: one thread, deterministic algorithms (cuBLAS's workspaces with them), generators seeded by `seed`,
+those of the GPUs on which the state lies too. A job that is killed anywhere and goes on from any of its checkpoints
+computes what it would have computed. It does so to the last bit, on processors of one kind, or on GPUs of one kind. A
+checkpoint names what computed it. A job that goes on with another torch or on another device (a GPU from a processor's
+state) prints that its bits may differ.
 """
 
 from __future__ import annotations
@@ -102,11 +105,11 @@ class TorchTraining(Workload):
 
     @abstractmethod
     def build(self) -> Sequence[Any]:
-        """The model, the optimiser, and all else that has a `state_dict` and `load_state_dict`: a scheduler, an average."""
+        """Return the model, the optimiser, and all else with `state_dict` and `load_state_dict`: a scheduler, an average."""
 
     @abstractmethod
     def loss(self, step: int) -> Any:
-        """The loss of a step (the first: 0), a tensor of one number. Its data follow from `step` alone."""
+        """Return the loss of a step (the first: 0), a tensor of one number. Its data follow from `step` alone."""
 
     @property
     def steps_total(self) -> int:
@@ -114,7 +117,7 @@ class TorchTraining(Workload):
         return self._steps
 
     def begin(self) -> None:
-        """The model as `build` makes it from the seed."""
+        """Make the model as `build` makes it from the seed."""
         os.environ.setdefault(CUBLAS, CUBLAS_WORKSPACES)
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(True)
@@ -127,7 +130,7 @@ class TorchTraining(Workload):
         self.step_number = 0
 
     def step(self) -> None:
-        """Do an optimiser step and report its loss. An override calls `super().step()`, then a scheduler's, say."""
+        """Do an optimiser step and report its loss. An override calls `super().step()`, then for example a scheduler's."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.step_number)
         loss.backward()
@@ -136,11 +139,11 @@ class TorchTraining(Workload):
         self.measured(loss=loss.item())
 
     def save(self, path: Path) -> None:
-        """A safetensors file."""
+        """Write a safetensors file."""
         write_parts(path, self._file())
 
     def state_copy(self) -> TensorsCopy:
-        """The same, copied where it lies."""
+        """Return a copy of the state, made where it lies."""
         if not self._layouts:
             self._layouts.update(layouts_of(self.gathered()[0]))
         return TensorsCopy(self.gathered, self._layouts)
@@ -202,7 +205,7 @@ class TorchTraining(Workload):
         return staged(pieces)
 
     def gathered(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The state's tensors by name, each where it lies, and as a tree what is no tensor."""
+        """Return the state's tensors by name, each where it lies, and as a tree what is no tensor."""
         tensors: dict[str, Any] = {}
         state = flattened({name: each.state_dict() for name, each in self._built.items()}, "", tensors)
         gpus = _gpus_of(tensors)

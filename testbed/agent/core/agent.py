@@ -4,17 +4,17 @@ Three rules outrank everything else.
 
 *The owner first.* A closed switch kills the workloads before any message is sent; the coordinator is informed after.
 
-*One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`lease`). An order to
-start one that comes after the lease has lapsed is refused.
+*One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`lease`). An
+order to start one that comes after the lease has lapsed is refused.
 
-*A final snapshot ends the job here.* Moving a job is: copy a snapshot while the job runs, then stop it with a final snapshot
-and send what changed meanwhile. The final one is taken as soon as the copy has arrived, and at the latest when a full
-payload would only just make the deadline (tau - T_r - C/b, paper A, Algorithm 1), so a payload that changed completely is
-still in time. If the move comes to nothing after that, the final snapshot is a checkpoint that this host holds, and it says
-so: no work is lost by a move.
+*A final snapshot ends the job here.* Moving a job is: copy a snapshot while the job runs, then stop it with a final
+snapshot and send what changed meanwhile. The final one is taken as soon as the copy has arrived. At the latest it is
+taken when a full payload would only just make the deadline (tau - T_r - C/b, paper A, Algorithm 1). So a payload that
+changed completely is still in time. If the move comes to nothing after that, the final snapshot is a checkpoint that
+this host holds and reports: no work is lost by a move.
 
-Messages are lost with their connection. What matters is said again on the next one: Hello tells what runs, what is stored and
-what has ended; behind it come the start of each job that runs and the final snapshot of each that is moving.
+Messages are lost with their connection. What matters is sent again on the next one: Hello lists what runs, what is
+stored and what has ended. Behind it come the start of each job that runs and the final snapshot of each that is moving.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class AgentCore:
         return [do.Send(hello), *again]
 
     def _say_again(self, job: Running) -> list[do.Effect]:
-        """Say again what may have been lost with the last connection; the coordinator ignores what it knows."""
+        """Send again what may have been lost with the last connection; the coordinator ignores what it knows."""
         said: list[do.Effect] = [] if job.started is None else [do.Send(job.started)]
         if job.final is None:
             return said
@@ -360,7 +360,7 @@ class AgentCore:
         return [*self._end(job), do.Send(m.JobEnded(name, attempt, "stopped", job.step, reason=reason))]
 
     def _end(self, job: Running) -> list[do.Effect]:
-        """A job that goes on elsewhere leaves this host: its process dies, its transfers stop, its latest snapshot is kept."""
+        """End a job here that goes on elsewhere: its process dies, its transfers stop, its latest snapshot is kept."""
         name = job.spec.name
         del self.running[name]
         kills = [] if job.final is not None else [do.KillWorkload(name, job.attempt)]

@@ -1,8 +1,8 @@
 """The transfers that the coordinator announced to a host: it takes no other.
 
-Without this, any host could push a checkpoint of any job to any other, and one of a later sequence makes a receiver drop the true
-ones. An announcement outlives the connection that brought it, since transfers go on while a coordinator begins again; the next
-Welcome ends all, and those that hold are told again behind it.
+Without this, any host could push a checkpoint of any job to any other. One of a later sequence makes a receiver drop
+the true ones. An announcement outlives the connection that brought it, since transfers go on while a coordinator begins
+again. The next Welcome ends all, and those that hold are announced again behind it.
 """
 
 from __future__ import annotations

@@ -105,5 +105,5 @@ Effect = (
 
 
 def kills_first(effects: list[Effect]) -> list[Effect]:
-    """The same, with the processes dead before anything else is done."""
+    """Return the same effects, with the processes killed before anything else is done."""
     return sorted(effects, key=lambda effect: not isinstance(effect, KillWorkload))

@@ -1,11 +1,11 @@
 """Heartbeats, the lease that their acknowledgements extend, and the counters that travel with them.
 
 A lease runs from the *sending* of the last heartbeat that was acknowledged (Hello counts as number 0, Welcome as its
-acknowledgement). The coordinator counts the same duration from a later moment, so no common clock is needed for the
-agent's copy of a job to be dead before the coordinator dares to start another.
+acknowledgement). The coordinator counts the same duration from a later moment. So without a common clock the agent's
+copy of a job is dead before the coordinator dares to start another.
 
-A host that runs nothing and sends nothing has little to say: it is silent for half a lease, where that is longer than the pace
-that the coordinator asked for. In a campus of hundreds most heartbeats are of such hosts.
+A host that runs nothing and sends nothing has little to report. It is silent for half a lease, where that is longer
+than the pace that the coordinator asked for. In a campus of hundreds most heartbeats are of such hosts.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Lease:
         self.unacknowledged = {0: now_s}
 
     def welcome(self, message: Welcome, now_s: float) -> list[do.Effect]:
-        """Registered: heartbeats begin at once, the first lease runs from Hello."""
+        """Begin heartbeats at once, since the agent is registered; the first lease runs from Hello."""
         self.lease_s, self.heartbeat_s, self.heartbeat_at_s = message.lease_s, message.heartbeat_s, now_s
         self.pace_s = self.heartbeat_s
         return self.acknowledged(0, now_s)
 
     def lost(self) -> None:
-        """The connection is gone: no more heartbeats; the lease runs on."""
+        """End heartbeats, since the connection is gone; the lease runs on."""
         self.heartbeat_at_s = inf
 
     def acknowledged(self, number: int, now_s: float) -> list[do.Effect]:
-        """The lease is extended, unless this heartbeat is of another connection or acknowledged already."""
+        """Extend the lease, unless this heartbeat is of another connection or acknowledged already."""
         sent_s = self.unacknowledged.pop(number, None)
         if sent_s is None:
             return []
@@ -76,7 +76,7 @@ class Lease:
         return [do.Send(Heartbeat(self.number, claims, *counted, self.answered_s))]
 
     def busy(self, now_s: float) -> None:
-        """A job begins here: the next heartbeat comes at the usual pace."""
+        """Set the usual pace for the next heartbeat: a job begins here."""
         self.pace_s = self.heartbeat_s
         if self.heartbeat_at_s < inf:
             self.heartbeat_at_s = min(self.heartbeat_at_s, now_s + self.pace_s)

@@ -52,7 +52,7 @@ class Protection:
     overdue: bool = False  # a snapshot was due while the last was on its way
 
     def sent(self, now_s: float) -> None:
-        """The last one is on its way no more: what was due meanwhile is taken now."""
+        """Take now what was due while the last one was on its way."""
         if self.overdue:
             self.overdue, self.next_s = False, min(self.next_s, now_s)
 
@@ -87,7 +87,7 @@ class Running:
 
     @classmethod
     def ordered(cls, order: StartJob, slots: tuple[int, ...]) -> Running:
-        """A job that is to be started."""
+        """Return the job of an order, yet to be started."""
         restore = order.restore
         step, sequence = (restore.step, restore.sequence) if restore else (0, None)
         return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence, slots)
@@ -119,7 +119,7 @@ class Running:
         return self.protection.next_s if self.protection is not None else inf
 
     def final_due(self, now_s: float) -> bool:
-        """True if the next snapshot ends the job on this host."""
+        """Return True if the next snapshot ends the job on this host."""
         return self.migration is not None and (self.migration.copied or now_s >= self.migration.final_at_s)
 
     def moves_to(self, destination: str) -> bool:
@@ -129,7 +129,8 @@ class Running:
     def move_to(self, destination: Endpoint, rate_bytes_per_s: float, final_at_s: float) -> None:
         """Begin to move, or change the destination, the rate or the time of a move.
 
-        What was granted towards a standby ends: if the move is called off, snapshots stay here until P1 has planned anew.
+        What was granted towards a standby ends: if the move is called off, snapshots stay here until P1 has planned
+        again.
         """
         if self.protection is not None:
             self.protection.standby, self.protection.rate_bytes_per_s = None, 0.0
@@ -140,17 +141,17 @@ class Running:
             self.migration = Migration(destination, rate_bytes_per_s, final_at_s)
 
     def stay(self, destination: str) -> None:
-        """A move there is called off. A final snapshot that is being taken is taken: the process is dying already."""
+        """Call off a move there. A final snapshot that is being taken is taken: the process is dying already."""
         if self.moves_to(destination):
             self.migration = None
 
     def start_said(self, started: JobStarted) -> None:
-        """The process runs, and proved its state."""
+        """Record that the process runs, and proved its state."""
         self.to("started")
         self.step, self.started = started.step, started
 
     def begin_snapshot(self) -> int:
-        """Number it; nothing else is due until it is there."""
+        """Begin a snapshot and return its number; nothing else is due until it is there."""
         self.snapshotting = True
         self.last_sequence += 1
         return self.last_sequence
@@ -180,7 +181,7 @@ class Running:
         cost: SnapshotCost | None = None,
         speed: SnapshotSpeed | None = None,
     ) -> SnapshotTaken:
-        """The message about a snapshot."""
+        """Return the message about a snapshot."""
         return SnapshotTaken(
             self.spec.name,
             self.attempt,
@@ -212,13 +213,13 @@ class Running:
         return plan.standby.host if plan is not None and plan.standby is not None else ""
 
     def copy_ended(self, destination: str, now_s: float, *, ok: bool) -> None:
-        """A running copy has arrived (or failed for good): then the final snapshot (or another copy) is due."""
+        """Record that a running copy has arrived (or failed for good): the final snapshot (or another copy) is due."""
         if self.migration is not None and self.moves_to(destination):
             self.migration.copied = ok
             self.migration.next_copy_s = now_s if ok else now_s + RETRY_S
 
     def regrant(self, destination: str, rate_bytes_per_s: float) -> None:
-        """A new rate also holds for the transfers still to come."""
+        """Set a new rate, which also holds for the transfers still to come."""
         if self.migration is not None and self.moves_to(destination):
             self.migration.rate_bytes_per_s = rate_bytes_per_s
         if self.protection is not None and self.standby_host == destination:

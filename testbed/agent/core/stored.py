@@ -35,7 +35,7 @@ class StoredCheckpoints(MutableMapping[Key, StoredCheckpoint]):
         return sum(map(len, self._of.values()))
 
     def of(self, job: str) -> Mapping[int, StoredCheckpoint]:
-        """A job's, by sequence."""
+        """Return the checkpoints of a job, by sequence."""
         return self._of.get(job, {})
 
     def put(self, checkpoint: StoredCheckpoint, but: Set[int] = frozenset()) -> None:

@@ -1,3 +1,5 @@
-"""Performance of an agent's effects: `coordinator_link` (messages), `kernel_maps` (BPF maps), `processes` (jobs),
-`transfers` and `paced_send` (checkpoints), `owner_socket`. With trio; decides nothing. Begin with `transfers`.
+"""Performance of an agent's effects, with trio; decides nothing.
+
+`coordinator_link` (messages), `kernel_maps` (BPF maps), `processes` (jobs), `transfers` and `paced_send` (checkpoints),
+`owner_socket`. Begin with `transfers`.
 """

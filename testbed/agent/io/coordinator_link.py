@@ -1,10 +1,10 @@
 """The connection to the coordinator: kept open, opened again, for ever.
 
-A coordinator's process that dies resets its connections, and its successor is found within `MAX_RECONNECT_S`. A machine that
-dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel goes on
-acknowledging (its process stands still, or the connection ends in something between) ends it, too: heartbeats are answered, so
-`SILENT_S` without a word since one was said are a broken connection. (An idle host says one in half a lease.) Jobs run on
-meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
+A coordinator's process that dies resets its connections, and its successor is found within `MAX_RECONNECT_S`. A machine
+that dies sends nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel
+goes on acknowledging (its process stands still, or the connection ends in something between) ends it, too. Heartbeats
+are answered, so `SILENT_S` after a message without any answer the connection is broken. (An idle host sends one in half
+a lease.) Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class CoordinatorLink:
 
 
 async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
-    """A connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
+    """Return a connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
     sock = network.socket()
     try:
         await trio.socket.from_stdlib_socket(sock).connect(address)

@@ -36,7 +36,7 @@ _PLANNED, _PRESYNC, _RESEARCH = (4 * c for c in (ClassId.PLANNED, ClassId.PRESYN
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Counters at one time, as they are told, and wire bytes of migrations, of research, and of what is held to the share."""
+    """Counters at one time, as they are reported, and wire bytes of migrations, of research, and of what is held to the share."""
 
     at_s: float
     migration_bytes: int
@@ -65,7 +65,8 @@ class KernelMaps:
     def prepare(self) -> ev.SwitchRead | None:
         """Clear the state of a killed predecessor and set the aggregate bucket; a switch that is set already is an event.
 
-        A bucket that a predecessor has set follows the link, which may have changed since this agent was told the share.
+        A bucket that a predecessor has set follows the link, which may have changed since this agent received the
+        share.
         """
         smooth_pacing()
         if self.maps is None:

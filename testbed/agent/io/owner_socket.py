@@ -1,6 +1,6 @@
-"""The socket on which an owner's command says that it has written the kill-switch.
+"""The socket on which an owner's command reports that it has written the kill-switch.
 
-A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway. An owner
+A datagram here only means "look now": the map is what counts, and it is looked at ten times a second anyway. An owner
 that does not read the answers, or sends nonsense, keeps no other owner waiting, and fills no log.
 """
 
@@ -32,7 +32,7 @@ async def listen_to_owner(
     handle: Callable[[ev.Event], None],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Hear root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
+    """Listen to root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
     path.unlink(missing_ok=True)
     occasions = Occasions(LOG)
     with (

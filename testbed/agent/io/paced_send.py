@@ -28,8 +28,8 @@ MakeGuard = Callable[[socket.socket, float], FlowGuard]
 class PacedSend:
     """State of a transfer while it runs.
 
-    Goodput is what the receiver's kernel has acknowledged, at the last sample before the end, over the integral of the grant
-    from the first byte to that sample: neither the sender's buffer nor the receiver's fsync counts.
+    Goodput is the bytes that the receiver's kernel has acknowledged, over the integral of the grant. Both are from the
+    first byte to the last sample before the end: neither the sender's buffer nor the receiver's fsync counts.
     """
 
     order: StartSending
@@ -53,7 +53,7 @@ class PacedSend:
         self.grant_bytes_per_s = self.order.rate_bytes_per_s
 
     def connected(self, sock: socket.socket) -> None:
-        """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
+        """Pace a new socket, and put its flow under the kernel's guard, before a byte leaves."""
         self.close()  # of a connection before, if there was one
         self._sock = sock
         if self._connected_s is None:
@@ -67,8 +67,7 @@ class PacedSend:
         return self.grant_bytes_per_s < TRICKLE_BYTES_PER_S
 
     async def allowance(self) -> int:
-        """Return the number of bytes that may be handed to the kernel now. A zero grant still permits a trickle, once a
-        second."""
+        """Return the number of bytes that the kernel may have now. A zero grant still permits a trickle, once a second."""
         if self.is_parked:
             with trio.move_on_after(TRICKLE_S):
                 await self._risen.wait()
@@ -130,7 +129,7 @@ class PacedSend:
         return acknowledged / granted
 
     def count(self) -> FlowCount:
-        """The transfer's counters, for the heartbeat."""
+        """Return the transfer's counters, for the heartbeat."""
         self.sample()
         dropped = None if self.guard is None else self.guard.dropped_packets()
         drops = self.drops if dropped is None else dropped

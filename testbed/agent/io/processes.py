@@ -188,7 +188,7 @@ class JobProcesses:
             raise ProcessGone("the job was killed meanwhile")
 
     def _ingest(self, order: do.TakeSnapshot, step: int, path: Path) -> tuple[Manifest, float]:
-        """The file into the store; how long that took."""
+        """Take the file into the store; return its manifest and how long that took."""
         began_s = time.monotonic()
         manifest = self._store.ingest(order.job, order.sequence, step, path)
         took_s = time.monotonic() - began_s

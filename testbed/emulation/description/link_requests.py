@@ -29,7 +29,7 @@ CABLE_GROUP = 7  # any but 0, the group of all other interfaces
 
 
 def bridge(made: Bridge) -> NetlinkRequest:
-    """A bridge that is up: no spanning tree (the campus is a tree), no forwarding delay, no multicast snooping."""
+    """Return a bridge that is up: no spanning tree (the campus is a tree), no forwarding delay, no multicast snooping."""
     data = {"attrs": [("IFLA_BR_STP_STATE", 0), ("IFLA_BR_FORWARD_DELAY", 0), ("IFLA_BR_MCAST_SNOOPING", 0)]}
     body = _link(made.ifindex, IFF_UP, [
         ("IFLA_IFNAME", made.name),
@@ -40,8 +40,10 @@ def bridge(made: Bridge) -> NetlinkRequest:
 
 
 def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRequest:
-    """A veth pair: end a in this namespace, up, a port of `master` (None: of no kernel bridge); end b in the namespace of
-    `peer_pid` (None: here too)."""
+    """Return a veth pair of end a in this namespace, up, and end b in the namespace of `peer_pid` (None: here too).
+
+    End a is a port of `master` (None: of no kernel bridge).
+    """
     peer_attributes: list[tuple[str, Any]] = [("IFLA_IFNAME", made.b.name), ("IFLA_ADDRESS", made.b.mac_text)]
     if peer_pid is not None:
         peer_attributes.append(("IFLA_NET_NS_PID", peer_pid))
@@ -103,7 +105,7 @@ def address(ifindex: int, value: ipaddress.IPv4Address, prefix: int, name: str) 
 
 
 def neighbour(ifindex: int, value: ipaddress.IPv4Address, mac: bytes, name: str) -> NetlinkRequest:
-    """Tell a host whose hardware address another's IPv4 address is, for good: it need not ask the whole campus."""
+    """Return the permanent entry of another's IPv4 and hardware address: the host need not ask the whole campus."""
     body = ndmsg()
     body["family"] = 2
     body["ifindex"] = ifindex

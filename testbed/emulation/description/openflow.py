@@ -8,7 +8,10 @@ from topologies.paths import Routes
 
 
 def topology_of(plan: CampusPlan) -> Topology:
-    """The OpenFlow part of a planned campus. Switches that are plain bridges, with their hosts, stand behind one port of it."""
+    """Return the OpenFlow part of a planned campus.
+
+    Switches that are plain bridges, with their hosts, stand behind one port of it.
+    """
     numbers = {switch.name: number for number, switch in enumerate(plan.spec.switches, 1)}
     trunks, behind = [], {name: (name, EDGE_PORT) for name, edge in plan.openflow.items() if edge}
     for cable in plan.trunks:

@@ -62,13 +62,16 @@ class Cable:
         return self.a.shape.by_line
 
     def through_line(self) -> Cable:
-        """The same cable, cut: delay, jitter and loss are the delay line's."""
+        """Return the same cable, cut: delay, jitter and loss are the delay line's."""
         a, b = (replace(end, shape=replace(end.shape, by_line=True)) for end in (self.a, self.b))
         return replace(self, a=a, b=b)
 
     @property
     def inner_end(self) -> CableEnd:
-        """The end of a cut cable in the delay line's namespace that faces `a`. (Facing `b` is the end that `a` was.)"""
+        """Return the end of a cut cable in the delay line's namespace that faces `a`.
+
+        Facing `b` is the end that `a` was.
+        """
         ifindex = self.a.ifindex + INNER_IFINDEX
         return CableEnd(
             self.b.node, self.b.name, self.b.port, ifindex, b"\x02\x03" + ifindex.to_bytes(4), self.a.shape
@@ -121,7 +124,7 @@ class CampusPlan:
         }
 
     def cable_between(self, a: str, b: str) -> Cable:
-        """The cable that joins two nodes, whichever is named first; SpecError if there is none."""
+        """Return the cable that joins two nodes, whichever is named first; SpecError if there is none."""
         for cable in self.cables:
             if {cable.a.node, cable.b.node} == {a, b}:
                 return cable
@@ -132,7 +135,7 @@ class CampusPlan:
         raise SpecError("link", f"{a}-{b}", f"a link of {a}: to {', '.join(sorted(self.spec.neighbours[a]))}")
 
     def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> LinkShape:
-        """The shape of an end whose link has another rate: the reserve follows by the campus's rule."""
+        """Return the shape of an end whose link has another rate: the reserve follows by the campus's rule."""
         return replace(
             end.shape,
             rate_bytes_per_s=round(rate_bytes_per_s),
@@ -140,7 +143,7 @@ class CampusPlan:
         )
 
     def with_cable(self, changed: Cable) -> CampusPlan:
-        """The same campus, but for this cable."""
+        """Return the same campus, but for this cable."""
         host_cables = {
             name: changed if cable.a.ifindex == changed.a.ifindex else cable
             for name, cable in self.host_cables.items()
@@ -150,7 +153,7 @@ class CampusPlan:
 
 
 def host_mac(address: ipaddress.IPv4Address) -> bytes:
-    """A locally administered MAC made of the address: the same host has the same MAC in every run."""
+    """Return a locally administered MAC made of the address: the same host has the same MAC in every run."""
     return b"\x02\x00" + address.packed
 
 
@@ -160,8 +163,9 @@ def plan(
     one_queue: bool = False,
     borrows: bool = True,
 ) -> CampusPlan:
-    """The objects of a campus; pure, so that equal descriptions give equal plans. `one_queue` (of
-    every interface) and `borrows` as of `LinkShape`.
+    """Return the objects of a campus; pure, so that equal descriptions give equal plans.
+
+    `one_queue` (of every interface) and `borrows` as of `LinkShape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -210,7 +214,7 @@ class _Wiring:
         return Cable(link, self._port(link.a, link), self._port(link.b, link))
 
     def edge(self, switch: str) -> Cable:
-        """The cable inside an OpenFlow switch: from the bridge of its hosts (end a) to its programmed part. Not shaped."""
+        """Return the cable inside an OpenFlow switch: from the bridge of its hosts (end a) to its programmed part. Not shaped."""
         shape = LinkShape(EDGE_BYTES_PER_S)
         ends = [self._end(switch, f"{switch}-{side}", EDGE_PORT, shape) for side in ("hosts", "flow")]
         return Cable(Link(f"{switch}-edge", switch, EDGE_BYTES_PER_S), *ends)

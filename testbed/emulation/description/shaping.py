@@ -1,29 +1,31 @@
 """Shaping of an interface to its link's rate: HTB at the rate, over two queues, as a switch port that honours DSCP has.
 
-One queue is for research and everything unmarked, one for the testbed's own classes (EF, AF41, CS1). Each is guaranteed its
-part, the reserve and the rest, and may use what the other leaves. With a single queue a greedy download holds it full, a paced
-flow's round trip grows from 0.2 to 100 ms, and what gets through depends on its congestion control: measured on 160 Mbit/s
-with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in flight by the shortest round trip seen, 2 %.
-Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
+One queue is for research and everything unmarked, one for the testbed's own classes (EF, AF41, CS1). Each is guaranteed
+its part, the reserve and the rest, and may use what the other leaves. With a single queue a greedy download holds it
+full, and a paced flow's round trip grows from 0.2 to 100 ms. What gets through then depends on its congestion control,
+as measured on 160 Mbit/s with a grant of 70. CUBIC got 95 to 65 % of it. BBR, which bounds what is in flight by the
+shortest round trip seen, got 2 %. Grants never exceed the second part, so its queue stays empty (and is the kernel's
+default, a FIFO of packets).
 
 A packet's code point decides its queue: EF, AF41 and CS1 are the testbed's own, all else is research, whatever its
-EtherType. u32 filters compare the first word behind the Ethernet header or the VLAN tag (IP version and code point together),
-so that tagged packets are told apart as untagged ones are; behind two tags everything is research. ARP takes the testbed's
-queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
-that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
+EtherType. u32 filters compare the first word behind the Ethernet header or the VLAN tag (IP version and code point
+together). So tagged packets are separated as untagged ones are; behind two tags everything is research. ARP takes the
+testbed's queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts
+into that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
 
-Where checkpoints may borrow of the reserve, a third queue serves theirs (CS1) after migrations. By itself it is guaranteed only
-what keeps its connections alive, a part of what pacing leaves of the migrations' grants. It and the queue of migrations hang
-below one class that has what both are guaranteed: so what migrations leave of the share goes to checkpoints before research has
-more than its reserve, and what research leaves of the link after that. The queue is short, since it may drain slowly while
-others fill the link: a sender that yields for long is to be 3 s behind at most, not a minute.
+Where checkpoints may borrow of the reserve, a third queue serves them (CS1) after migrations. By itself it is
+guaranteed only what keeps its connections alive, a part of what pacing leaves of the migrations' grants. It and the
+queue of migrations hang below one class that has what both are guaranteed. So what migrations leave of the share goes
+to checkpoints before research has more than its reserve. What research leaves of the link goes to them after that. The
+queue is short, since it may drain slowly while others fill the link. A sender that yields for long is to be 3 s behind
+at most, not a minute.
 
-HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
-run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
-bucket loses rate at 10 Gbit/s; a larger one lets short flows pass faster than the link. The queue is 100 ms of the rate, in
-bytes: the kernel's default of 1000 packets would be 64 MB of super-packets, five seconds at 100 Mbit/s. Rates are sent in the
-64-bit attributes as well, so that nothing is cut at 4 GiB/s, and the class's quantum is given, so that the kernel
-does not derive (and warn about) one.
+HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops. HTB lets one packet
+run into debt. The burst is one millisecond of the rate. The timer that wakes the class is some 50 us late, so a smaller
+bucket loses rate at 10 Gbit/s; a larger one lets short flows pass faster than the link. The queue is 100 ms of the
+rate, in bytes: the kernel's default of 1000 packets would be 64 MB of super-packets, five seconds at 100 Mbit/s. Rates
+are sent in the 64-bit attributes as well, so that nothing is cut at 4 GiB/s. The class's quantum is given, so that the
+kernel does not derive (and warn about) one.
 """
 
 from __future__ import annotations
@@ -163,14 +165,14 @@ class QueueCounters:
     dropped_packets: int = 0
 
     def since(self, earlier: QueueCounters) -> QueueCounters:
-        """The difference."""
+        """Return the difference to earlier counters."""
         return QueueCounters(
             self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets
         )
 
 
 def expected(shape: LinkShape) -> Found:
-    """The shaping that `read` must find after `requests` were performed."""
+    """Return the shaping that `read` must find after `requests` were performed."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     classes = {
         ROOT_CLASS: (rate, rate),
@@ -199,8 +201,7 @@ def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
 
 
 def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
-    """Return requests that change the classes and queues of `requests` to another shape, in place, without losing queued
-    packets."""
+    """Return requests that change classes and queues of `requests` to another shape, in place, without losing queued packets."""
     return [
         NetlinkRequest(data, f"{what} of {name}")
         for data, what in (*_classes(ifindex, shape, 0), *_queues(ifindex, shape, 0))
@@ -216,7 +217,7 @@ def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
 
 
 def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
-    """Requests for the classes, and words for each."""
+    """Return requests for the classes, and words for each."""
     rate, research, migration = (
         shape.rate_bytes_per_s,
         shape.research_bytes_per_s,
@@ -238,7 +239,7 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
 
 
 def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
-    """Requests for the queues below the classes, and words for each."""
+    """Return requests for the queues below the classes, and words for each."""
     depths = {RESEARCH_CLASS: shape.queue_bytes}
     if shape.borrows:
         depths[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
@@ -303,7 +304,7 @@ def qdisc_dump() -> bytes:
 
 
 def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:
-    """The shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
+    """Return the shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
     rates = {}
     for body in classes:
         options = attributes(attributes(body[TC_MESSAGE.size :]).get(TCA_OPTIONS, b""))

@@ -50,13 +50,13 @@ def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> l
 
 
 def clsact(ifindex: int, name: str) -> NetlinkRequest:
-    """The hooks of interface `name`; refused (EEXIST) if it has them."""
+    """Return the hooks of interface `name`; refused (EEXIST) if it has them."""
     body = TC_MESSAGE.pack(0, 0, 0, ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0) + text(TCA_KIND, "clsact")
     return NetlinkRequest(message(RTM_NEWQDISC, CREATE | EXCL, body), f"BPF programs of {name}")
 
 
 def direct_action(ifindex: int, hook: int, fd: int, program: str, name: str) -> NetlinkRequest:
-    """A loaded program on a hook of interface `name`."""
+    """Return a loaded program on a hook of interface `name`."""
     options = u32(TCA_BPF_FD, fd) + text(TCA_BPF_NAME, program) + u32(TCA_BPF_FLAGS, DIRECT_ACTION)
     header = TC_MESSAGE.pack(0, 0, 0, ifindex, FILTER_HANDLE, hook, PRIORITY << 16 | ETH_P_ALL)
     body = header + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
@@ -87,7 +87,7 @@ def check_attached(
 
 
 def program_id(fd: int) -> int:
-    """The kernel's number of a loaded program, from the descriptor's fdinfo."""
+    """Return the kernel's number of a loaded program, from the descriptor's fdinfo."""
     for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
         if line.startswith("prog_id:"):
             return int(line.split()[1])

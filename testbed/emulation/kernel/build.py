@@ -1,10 +1,11 @@
 """Making a planned campus in the kernel, and taking it down: namespaces, fabric, hosts, enforcement, read-back.
 
-Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another makes
-namespaces and links; they come before whatever else wants the processors (on a busy machine that is half of the time). All
-switch ends and cables go through one socket in the fabric; then a worker thread visits each host's namespace. Taking down is one
-request that removes all cables as a batch (one by one, each would wait for the kernel's readers), then the death of all holders.
-Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nothing can see them.
+Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another
+makes namespaces and links. These threads come before whatever else wants the processors (on a busy machine that is half
+of the time). All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
+namespace. Taking down is one request that removes all cables as a batch, then the death of all holders. (One by one,
+each cable would wait for the kernel's readers.) Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and
+nothing can see them.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def hurry() -> None:
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own, and before other processes: it may change its network namespace, and the caller's stays
-    as it is. It starts no process, which would go on in this hurry.
+    """Run `work` in a thread of its own, and before other processes.
+
+    It may change its network namespace, and the caller's stays as it is. It starts no process, which would go on in
+    this hurry.
 
     When the interpreter ends there are no new threads: then it runs here, and the caller's namespace is entered again.
     """
@@ -105,8 +108,10 @@ class KernelCampus:
         self._ledger: Ledger | None = None
 
     def build(self, ledger: Ledger, campus_id: str, check: Callable[[], None]) -> None:
-        """Make everything and read it back; `check` is called between the phases. SetupError, NetlinkRefused, KernelMismatch,
-        or what `check` raises: then call `tear_down`."""
+        """Make everything and read it back; `check` is called between the phases.
+
+        SetupError, NetlinkRefused, KernelMismatch, or what `check` raises: then call `tear_down`.
+        """
         hosts, self._ledger = list(self.plan.host_cables), ledger
         with self.phases.timed("fork"):
             holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
@@ -167,8 +172,11 @@ class KernelCampus:
             self._fabric.build(socket, self.plan, self.holder_pids, self.line.pid, self.phases.timed)
 
     def _build_far_halves(self, cut: Sequence[Cable], line_pid: int) -> None:
-        """Build the half of cut cables between the delay line and end `b`. It is made from the line's side: a kernel before 6.15,
-        asked from elsewhere, takes an interface of the same name or number that stands there for the one to be made."""
+        """Build the half of cut cables between the delay line and end `b`.
+
+        It is made from the line's side: a kernel before 6.15, asked from elsewhere, takes an interface of the same name
+        or number that stands there for the one to be made.
+        """
         linux.enter_network_of(line_pid)
         with NetlinkSocket() as socket:
             peers = [self.holder_pids.get(cable.b.node, self.fabric_pid) for cable in cut]
@@ -199,9 +207,12 @@ class KernelCampus:
                     socket.send([link_requests.up(end.ifindex, end.name), *self._neighbours(host, end)])
 
     def _neighbours(self, host: Host, end: CableEnd) -> list[NetlinkRequest]:
-        """Requests for what `host` is to know: the coordinator, or all others if it is that. Hosts that register at once would
-        each ask all others for it, on one broadcast domain: of 1 000 the last registered twice as late. Where
-        OpenFlow programs switches, hosts ask still: what those do with ARP is a thing that people come to see."""
+        """Return requests for what `host` is to know: the coordinator, or all others if it is that.
+
+        Hosts that register at once would each ask all others for it, on one broadcast domain: of 1 000 the last
+        registered twice as late. Where OpenFlow programs switches, hosts ask still: what those do with ARP is a thing
+        that people come to see.
+        """
         if self.plan.openflow:
             return []
         coordinator = self.plan.spec.coordinator
@@ -239,8 +250,11 @@ class KernelCampus:
             self.read_back_fabric()
 
     def _cut(self, cable: Cable) -> None:
-        """Put a cable that stands through the delay line. Its end `a` moves into the line's namespace and faces `b` from there;
-        another of its name and number takes its place. What is under way is lost, and `b` sees its carrier go and return."""
+        """Put a cable that stands through the delay line.
+
+        Its end `a` moves into the line's namespace and faces `b` from there; another of its name and number takes its
+        place. What is under way is lost, and `b` sees its carrier go and return.
+        """
         assert self._ledger is not None
         line_pid, a = self.line.start(self._ledger), cable.a
 
@@ -280,8 +294,10 @@ class KernelCampus:
             self.line.set(cable.name, 1, cable.b.shape)
 
     def change(self, cable: Cable) -> None:
-        """Make a standing cable like `cable`, in place, and read it back. NetlinkRefused or KernelMismatch: it is neither the
-        old nor the new one, and every later read-back says so."""
+        """Make a standing cable like `cable`, in place, and read it back.
+
+        NetlinkRefused or KernelMismatch: it is neither the old nor the new one, and every later read-back reports so.
+        """
         before = self.plan.cable_between(cable.a.node, cable.b.node)
         if cable.is_cut and not before.is_cut:
             before = before.through_line()
@@ -345,8 +361,11 @@ class KernelCampus:
         return {inode for inode in inodes if inode is not None} - {linux.network_inode()}
 
     def tear_down(self) -> None:
-        """Remove all cables, then end the holders; safe to repeat. What is left of the namespaces (bridges without ports)
-        the kernel removes in the background; nothing can see them any more."""
+        """Remove all cables, then end the holders; safe to repeat.
+
+        What is left of the namespaces (bridges without ports) the kernel removes in the background; nothing can see
+        them any more.
+        """
         try:
             if self._holders and identity.start_time(self.fabric_pid) is not None:
                 with self.phases.timed("cables_gone"):
@@ -380,7 +399,7 @@ class KernelCampus:
 
 
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
-    """Processes whose network is one of these namespaces, except those known."""
+    """Return processes whose network is one of these namespaces, except those known."""
     return [pid for pid in identity.pids() if pid not in known and linux.network_inode(pid) in inodes]
 
 

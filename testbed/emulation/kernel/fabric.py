@@ -73,7 +73,7 @@ class BridgeFabric:
         yield
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
-        """Number of the interface to which each end of a switch belongs; of ends that have none nothing."""
+        """Return the number of the interface to which each end of a switch belongs. Ends that belong to none are left out."""
         return plan.masters
 
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
@@ -82,7 +82,7 @@ class BridgeFabric:
 
 
 def _cable(cable: Cable, master: Bridge | None, peer_pid: int | None, line_pid: int | None) -> NetlinkRequest:
-    """A cable; of one that is cut, the half that is here, its inner end in the namespace of the delay line."""
+    """Return a cable. Of a cut one, return the half that is here, its inner end in the namespace of the delay line."""
     if not cable.is_cut:
         return link_requests.cable(cable, master, peer_pid)
     assert line_pid is not None

@@ -1,12 +1,12 @@
 """A program of its own: forks one process per namespace, each of which unshares its network and waits to be killed.
 
-It runs as `python -I -S holder.py PARENT_PID COUNT`, with almost nothing imported, because forking a process that has a whole
-campus in memory costs several times as much as forking this one, and because the children of a bare interpreter inherit no
-threads, locks or descriptors. Standard input is the leash: "go" starts the namespaces, end of file ends everything. Each child
-dies with this process, and this process with the campus (PR_SET_PDEATHSIG), whatever signal killed it.
+It runs as `python -I -S holder.py PARENT_PID COUNT`, with almost nothing imported. Forking a process that has a whole
+campus in memory costs several times as much as forking this one. And the children of a bare interpreter inherit no
+threads, locks or descriptors. Standard input is the leash: "go" starts the namespaces, end of file ends everything.
+Each child dies with this process, and this process with the campus (PR_SET_PDEATHSIG), whatever signal killed it.
 
-Standard output: one line of pids once all are forked; after "go", one byte for each namespace that stands (`.`) or could not be
-made (`!`, with the reason on standard error).
+Standard output has one line of pids once all are forked. After "go", it has one byte for each namespace that stands
+(`.`) or could not be made (`!`, with the reason on standard error).
 """
 
 import ctypes

@@ -1,19 +1,20 @@
 """Switches that can be programmed: Open vSwitch, one ovsdb-server and one ovs-vswitchd a campus, in the fabric's namespace.
 
-Cables stay kernel veths with their shapers, so rates, read-back and enforcement are what they are with bridges; Open vSwitch only
-forwards. The kernel's datapath is used where the kernel has it (asked for by name, it loads its module), else the userspace one,
-which takes frames from the veths by packet sockets. With `userspace-tso-enable` super-packets pass whole there (some 7 Gbit/s
-through one switch, .4 without); the option must be in the database before the first port is opened. A packet socket hears frames
-before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
-kernel bridge beside it (`plan`).
+Cables stay kernel veths with their shapers, so rates, read-back and enforcement are what they are with bridges; Open
+vSwitch only forwards. The kernel's datapath is used where the kernel has it (asked for by name, it loads its module).
+Elsewhere the userspace one takes frames from the veths by packet sockets. With `userspace-tso-enable` super-packets
+pass whole there (some 7 Gbit/s through one switch, .4 without); the option must be in the database before the first
+port is opened. A packet socket receives frames before tc does. So a host's port, whose tc program holds addresses and
+rates, is never a port of Open vSwitch: hosts hang on a kernel bridge beside it (`plan`).
 
-All that the daemon sends goes through one packet socket, which counts what waits in the queues of all ports. At the system's
-208 KiB it is full with three super-packets of research on one trunk, and whatever comes then is lost, a migration's packets on
-another trunk too. So it is given room, and the sockets that ports are heard by (`_give_room`).
+All that the daemon sends goes through one packet socket, which counts what waits in the queues of all ports. At the
+system's 208 KiB it is full with three super-packets of research on one trunk. Whatever comes then is lost, a
+migration's packets on another trunk too. So it is given room, and so are the sockets that receive from ports
+(`_give_room`).
 
-All processes carry the campus's mark and die with the process that builds it; one that ends by itself is started again. Sockets,
-database and logs are in the campus's run directory. `fail_mode=secure`: without a controller a switch goes on with the tables
-that it has.
+All processes carry the campus's mark and die with the process that builds it; one that ends by itself is started again.
+Sockets, database and logs are in the campus's run directory. `fail_mode=secure`: without a controller a switch goes on
+with the tables that it has.
 """
 
 from __future__ import annotations
@@ -147,8 +148,10 @@ class OpenvSwitchFabric(BridgeFabric):
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
     def start(self, plan: CampusPlan, fabric_pid: int, ledger: Ledger) -> None:
-        """Begin to start controller, database and switch daemon in the namespace of `fabric_pid`; `build_switches` waits for
-        them. SetupError: one is not installed."""
+        """Begin to start controller, database and switch daemon in the namespace of `fabric_pid`.
+
+        `build_switches` waits for them. SetupError: one is not installed.
+        """
         self._fabric_pid, self._ledger = fabric_pid, ledger
         if not plan.openflow:
             return
@@ -165,8 +168,11 @@ class OpenvSwitchFabric(BridgeFabric):
         self._starter.submit(self._keep, plan)
 
     def _start_daemons(self, plan: CampusPlan) -> None:
-        """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
-        which is built meanwhile. The daemon's first switch alone takes .1 s of sleep, in which it measures a clock."""
+        """Start controller, database, switch daemon, and the switches without their ports.
+
+        That is all that needs nothing of the kernel part, which is built meanwhile. The daemon's first switch alone
+        takes .1 s of sleep, in which it measures a clock.
+        """
         self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
         database = f"{self.directory}/db.sock"
@@ -207,8 +213,11 @@ class OpenvSwitchFabric(BridgeFabric):
         self._roomy_pid = pid
 
     def _keep(self, plan: CampusPlan) -> None:
-        """Start each daemon again that has ended, until `close`. Without its database the switch daemon forwards nothing in user
-        space; started anew it has no rules until its controller has found it."""
+        """Start each daemon again that has ended, until `close`.
+
+        Without its database the switch daemon forwards nothing in user space. Started again it has no rules until its
+        controller has found it.
+        """
         while not self._ending.wait(KEEP_S):
             try:
                 with self._changing:
@@ -226,8 +235,10 @@ class OpenvSwitchFabric(BridgeFabric):
                 self._ending.wait(AGAIN_S)
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
-        """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
-        KernelMismatch: something that `start` began did not come up."""
+        """Add the ports of the OpenFlow switches and where their controller is, in one transaction.
+
+        SetupError, CommandFailed or KernelMismatch: something that `start` began did not come up.
+        """
         if not plan.openflow:
             return
         with timed("openvswitch"):
@@ -320,7 +331,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @contextlib.contextmanager
     def _telling(self, message: ToController) -> Iterator[FromController | str]:
-        """The controller's answer, or why there is none; the connection stands while the block runs."""
+        """Provide the controller's answer to a message, or why there is none; the connection stands while the block runs."""
         answer: FromController | str = "it is not ours" if self._remote else "it did not answer in time"
         with socket.socket(socket.AF_UNIX) as client:
             if not self._remote:
@@ -365,7 +376,7 @@ class OpenvSwitchFabric(BridgeFabric):
     def wait_programmed(self, after: int = 0) -> None:
         """Wait until the controller has reported, behind its first `after` events, that every switch has its tables.
 
-        SetupError: it ended, or a switch refused a message. KernelMismatch: it has not said so in time.
+        SetupError: it ended, or a switch refused a message. KernelMismatch: it has not reported so in time.
         """
 
         def programmed() -> bool:

@@ -1,5 +1,7 @@
-"""The BPF programs of every host and of every host's port: loaded before the links exist, attached with the links, read back by
-number."""
+"""The BPF programs of every host and of every host's port.
+
+They are loaded before the links exist, attached with the links, read back by number.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class HostEnforcement:
         attachment.check_attached(socket, end.ifindex, attachment.INGRESS, ingress_id, "ingress", end.name)
 
     def maps(self, host: str) -> HostMaps:
-        """The maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
+        """Return the maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
         from bpf.maps import HostMaps
 
         if host not in self._loaded:

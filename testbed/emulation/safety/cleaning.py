@@ -83,7 +83,7 @@ def remove_listed(path: Path, entries: Sequence[dict[str, Any]], report: CleanRe
 
 
 def marked_processes(campus_id: str) -> list[dict[str, Any]]:
-    """Processes whose environment carries the campus's mark."""
+    """Return processes whose environment carries the campus's mark."""
     wanted = f"{MARK}={campus_id}".encode()
     found = []
     for pid in identity.pids():
@@ -134,7 +134,7 @@ def _remove_object(
 
 
 def _is_own(path: str, campus_id: str) -> bool:
-    """A directory is removed only if its own name is the campus's: a damaged ledger cannot name /home."""
+    """Return True if a directory's own name is the campus's, and it may be removed: a damaged ledger cannot name /home."""
     return Path(path).name == campus_id and ".." not in Path(path).parts
 
 

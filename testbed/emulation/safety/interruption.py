@@ -1,9 +1,10 @@
 """Signals that end the program wait while a campus is half made or half gone, and never miss one that stands.
 
-A handler may raise between any two instructions of the main thread: after an object was made and before it is remembered, in the
-middle of taking it down, or inside a callback whose errors Python drops (os.fork's hooks, finalizers, importlib's weak
-references), where an interrupt is lost. So what makes, forks and removes runs with the signals held: they are noted, and
-delivered to the program's own handlers at the end. Only the main thread runs handlers; elsewhere there is nothing to hold.
+A handler may raise between any two instructions of the main thread. It may come after an object was made and before it
+is remembered, or in the middle of taking it down. Or it comes inside a callback whose errors Python drops (os.fork's
+hooks, finalizers, importlib's weak references), where an interrupt is lost. So what makes, forks and removes runs with
+the signals held: they are noted, and delivered to the program's own handlers at the end. Only the main thread runs
+handlers; elsewhere there is nothing to hold.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
-    """Ending signals that arrive in the block are delivered, once each, at its end.
+    """Hold ending signals that arrive in the block: they are delivered, once each, at its end.
 
     Yields a function that raises Interrupted if one has arrived, for places where what was done so far can be undone.
     """
@@ -51,8 +52,10 @@ def signals_held() -> Iterator[Callable[[], None]]:
 
 
 def end_by_exit() -> Callable[[], None]:
-    """Let SIGTERM and SIGHUP raise SystemExit (143, 129) where they would kill, so that what stands is taken down; returns the
-    function that puts it back."""
+    """Let SIGTERM and SIGHUP raise SystemExit (143, 129) where they would kill, so that what stands is taken down.
+
+    Returns the function that puts it back.
+    """
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     ours = [s for s in ENDING if signal.getsignal(s) == signal.SIG_DFL]

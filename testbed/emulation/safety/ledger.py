@@ -1,10 +1,11 @@
 """Ledger of what a campus makes, on disk before it is made: so that a crash leaves a list, not a riddle.
 
-One file of JSON lines a campus, `ROOT/ID.ledger`, appended and fsynced before each object is created (a process, whose pid is not
-known before it exists, is recorded while it waits for leave to go on, and dies by itself if that leave never comes). The
-first line names the owner: pid and start time, because pids are reused. `cleaning` reads the ledgers of dead owners and
-removes what they list, exactly; a line that was cut by the crash describes an object that was not created yet, so it is ignored.
-Which ledgers are of living campuses is `living`'s, since an owner's command needs no more than that.
+One file of JSON lines a campus, `ROOT/ID.ledger`, appended and fsynced before each object is created. The pid of a
+process is not known before it exists. So a process is recorded while it waits for leave to go on, and dies by itself if
+that never comes. The first line names the owner: pid and start time, because pids are reused. `cleaning` reads the
+ledgers of dead owners and removes what they list, exactly. A line that was cut by the crash describes an object that
+was not created yet, so it is ignored. `living` finds the ledgers of living campuses, since an owner's command needs no
+more than that.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RunningCampus(NamedTuple):
     volunteers: tuple[str, ...] = ()  # the hosts that have an owner
 
     def switch_pin(self, host: str) -> Path:
-        """The pinned map of a host's kill-switch."""
+        """Return the pinned map of a host's kill-switch."""
         return self.pin_dir / host / "switch"
 
 
@@ -79,7 +80,7 @@ class Ledger:
         self._write(entries)
 
     def process(self, pid: int, label: str) -> dict[str, Any]:
-        """An entry for a process that exists and waits."""
+        """Return an entry for a process that exists and waits."""
         return {"kind": "process", "pid": pid, "start": identity.start_time(pid), "label": label}
 
     def _write(self, entries: Iterable[dict[str, Any]]) -> None:
@@ -89,7 +90,7 @@ class Ledger:
         os.fsync(self._fd)
 
     def fileno(self) -> int:
-        """The descriptor (children close it)."""
+        """Return the descriptor (children close it)."""
         return self._fd
 
     def close(self) -> None:
@@ -122,7 +123,7 @@ def note_end(path: Path) -> None:
 
 
 def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
-    """True while the campus's own process runs."""
+    """Return True while the campus's own process runs."""
     return bool(entries) and living.lives(entries[0])
 
 
@@ -144,8 +145,10 @@ def _campus_of(owner: dict[str, Any]) -> RunningCampus:
 
 
 def namespace_pids(campus: RunningCampus) -> dict[str, int]:
-    """A process in the network of each of a running campus's hosts, by its name, and of its switches, by "". SetupError if it
-    is no more."""
+    """Return a process in the network of each of a running campus's hosts, by its name, and of its switches, by "".
+
+    SetupError if the campus is no more.
+    """
     path = campus.run_dir.with_name(campus.id + SUFFIX)
     try:
         found = {
@@ -161,12 +164,12 @@ def namespace_pids(campus: RunningCampus) -> dict[str, int]:
 
 
 def named_campuses(campus_id: str | None) -> list[RunningCampus]:
-    """The running campus of that id, or all of them; SetupError if there is none."""
+    """Return the running campus of that id, or all of them; SetupError if there is none."""
     return [_campus_of(owner) for owner in living.named_owners(campus_id)]
 
 
 def only_campus(campus_id: str | None) -> RunningCampus:
-    """The running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
+    """Return the running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
     found = named_campuses(campus_id)
     if len(found) > 1:
         raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
@@ -174,5 +177,5 @@ def only_campus(campus_id: str | None) -> RunningCampus:
 
 
 def ledgers(root: Path) -> list[Path]:
-    """The ledgers of a folder, oldest first; none if there is no such folder."""
+    """Return the ledgers of a folder, oldest first; none if there is no such folder."""
     return [Path(found) for found in living.ledgers(str(root))]

@@ -46,7 +46,7 @@ def default_root() -> str:
 
 
 def ledgers(root: str) -> list[str]:
-    """The ledgers of a folder, oldest first; none if there is no such folder."""
+    """Return the ledgers of a folder, oldest first; none if there is no such folder."""
     found = []
     try:
         entries = [entry for entry in os.scandir(root) if entry.name.endswith(SUFFIX)]
@@ -79,14 +79,14 @@ def lives(owner: dict[str, Any]) -> bool:
 
 
 def owners(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The first entries of living campuses' ledgers, oldest first: those of `roots`, or all that this user may know of."""
+    """Return the first entries of living campuses' ledgers, oldest first: those of `roots`, or all that this user may know of."""
     # root is not told where things are by what other users write
     roots = roots or (ROOTS if os.geteuid() else (default_root(),))
     return [owner for root in roots for ledger in ledgers(root) if lives(owner := owner_of(ledger))]
 
 
 def named_owners(campus_id: str | None) -> list[dict[str, Any]]:
-    """The owner of the campus of that id, or all of them; SetupError if there is none."""
+    """Return the owner of the campus of that id, or all of them; SetupError if there is none."""
     found = [owner for owner in owners() if campus_id in (None, owner["id"])]
     if not found:
         raise SetupError(
@@ -103,5 +103,5 @@ def pin_folder(owner: dict[str, Any]) -> str:
 
 
 def switch_pin(owner: dict[str, Any], host: str) -> str:
-    """The pinned map of a host's kill-switch."""
+    """Return the pinned map of a host's kill-switch."""
     return f"{pin_folder(owner)}/{host}/switch"

@@ -1,7 +1,8 @@
 """Disturbances of a campus by its machine, looked at once a second: the reason for something late.
 
-A move that misses its deadline on a busy machine is the machine's doing, not the protocol's. The fidelity verdict says that of a
-whole run; this says it of one host in one second: its tasks waited for a processor, or a queue dropped its packets.
+A move that misses its deadline on a busy machine is the machine's doing, not the protocol's. The fidelity verdict
+judges a whole run so. This does it for one host in one second: its tasks waited for a processor, or a queue dropped its
+packets.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class CampusObserver:
 def cause_of(
     disturbances: Sequence[DisturbedWindow], hosts: Sequence[str], from_s: float, to_s: float
 ) -> str:
-    """Say why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
+    """Return why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
     found = [
         each
         for each in disturbances
@@ -78,5 +79,5 @@ def cause_of(
 
 
 def shifted(disturbances: Sequence[DisturbedWindow], start_s: float) -> list[DisturbedWindow]:
-    """The same, with times since `start_s`."""
+    """Return the same disturbances, with times since `start_s`."""
     return [replace(each, from_s=each.from_s - start_s, to_s=each.to_s - start_s) for each in disturbances]

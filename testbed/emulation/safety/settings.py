@@ -4,8 +4,8 @@ The kernel keeps one neighbour (ARP) table for all namespaces together and refus
 default): 54 hosts that all talk to each other need 2862, 2000 hosts and a coordinator need 4000. The values are the
 same for every campus, so that the last one to stop can put the machine's own back.
 
-In a network namespace of its own (a container) these files are not there, or cannot be written: the machine's limit holds, a
-campus starts within it, and `reclaimnet doctor` says so.
+In a network namespace of its own (a container) these files are not there, or cannot be written. Then the machine's
+limit holds, a campus starts within it, and `reclaimnet doctor` reports so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WANTED = {
 
 
 def out_of_reach() -> list[Path]:
-    """Settings that this namespace does not have or does not let change."""
+    """Return settings that this namespace does not have or does not let change."""
     return [path for path in WANTED if not os.access(path, os.W_OK)]
 
 
@@ -43,7 +43,7 @@ def raise_settings(ledger: Ledger) -> None:
 
 
 def _original(path: Path, own: Ledger) -> str | None:
-    """The machine's own value, if another campus has raised it before us."""
+    """Return the machine's own value, if another campus has raised it before us."""
     for other in own.path.parent.glob(f"*{own.path.suffix}"):
         entries = read_entries(other) if other != own.path else []
         if owner_lives(entries):

@@ -16,7 +16,7 @@ FLAGS = ("-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror")
 
 
 def compiled(source: Path = SOURCE) -> Path:
-    """The program, compiled now if this source has not been. SetupError: no compiler, or it refused the source."""
+    """Return the program, compiled now if this source has not been. SetupError: no compiler, or it refused the source."""
     name = f"{source.stem}.{fingerprint([source], *FLAGS)}"
     return made_once(source.with_name("objects"), name, partial(_compile, source))
 

@@ -1,4 +1,4 @@
-"""The delay line's process: started, told what each cable is to do, asked what it does, read."""
+"""The delay line's process: started, given what each cable is to do, asked what it does, read."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class LineStatistics:
 
 
 def lateness_end_s(bucket: int) -> float:
-    """The longest lateness that a bucket counts; the last one counts what is longer, too."""
+    """Return the longest lateness that a bucket counts; the last one counts what is longer, too."""
     doublings, quarter = divmod(bucket - 1, 4)
     return 1.024e-6 if bucket == 0 else 1.024e-6 * 2.0**doublings * (1.0 + (quarter + 1) / 4.0)
 
 
 def lateness_quantile_s(counts: Sequence[int], share: float) -> float:
-    """The end of the bucket below which at least `share` of the frames lie; 0 of none."""
+    """Return the end of the bucket below which at least `share` of the frames lie; 0 of none."""
     wanted, seen = share * sum(counts), 0
     for bucket, count in enumerate(counts):
         seen += count
@@ -164,8 +164,10 @@ class DelayLine:
         self._cables.append(name)
 
     def set(self, name: str, side: int, shape: LinkShape) -> None:
-        """Set delay, jitter and loss of a direction (side 0: leaving the cable's end a); KernelMismatch if the process
-        disagrees."""
+        """Set delay, jitter and loss of a direction (side 0: leaving the cable's end a).
+
+        KernelMismatch if the process disagrees.
+        """
         wanted = str(_Settings.of(shape))
         self._compare(name, side, wanted, self._ask(f"set {self._cables.index(name)} {side} {wanted}"))
 
@@ -179,8 +181,10 @@ class DelayLine:
             raise KernelMismatch(f"delay line of {name}, side {side}", wanted, found)
 
     def statistics(self) -> dict[tuple[str, int], LineStatistics]:
-        """Return (cable, side) -> its counters, with frames of no known cable under (ANY_CABLE, 0); readable after the end,
-        too."""
+        """Return (cable, side) -> its counters; readable after the end, too.
+
+        Frames of no known cable are under (ANY_CABLE, 0).
+        """
         if not self._memory:
             return {}
         names = [(ANY_CABLE, 0), *((name, side) for name in self._cables for side in (0, 1))]
