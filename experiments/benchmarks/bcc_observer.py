@@ -1,7 +1,7 @@
 """An independent count, by the BPF Compiler Collection, of the packets that the kernel drops.
 
-It has no compiler, program, map or loader in common with the programs that enforce, so what both count the same is not counted
-wrong by either. The source is compiled here and now against any kernel's headers: it follows structures by the running kernel's
+It shares no compiler, program, map or loader with the programs that enforce. So a count on which both agree is wrong in
+neither. The source is compiled here and now against any kernel's headers: it follows structures by the running kernel's
 own offsets.
 """
 

@@ -1,7 +1,7 @@
 """Coordinator in the middle of its work: every host registered, a job running and protected on every second one.
 
-It is the real core with its real state. Only the way there is left out: registering 50 000 agents and starting as many
-jobs by events makes all plans again each time, which takes hours and ends in the same state. A test holds this state to
+It is the real core with its real state. Only the way there is left out. Registering 50 000 agents and starting as many
+jobs by events makes all plans again each time: it takes hours and ends in the same state. A test holds this state to
 that of a core that was brought there by its agents' messages. Standbys are drawn among the idle hosts of the whole
 campus, so that some take checkpoints of several jobs and trunks are shared: P1 has to divide links, which is its hard
 case.

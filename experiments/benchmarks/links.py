@@ -65,7 +65,7 @@ def measure(run: Run) -> dict[str, Any]:
             return found.measured_bytes_per_s / (declared_bytes_per_s * PAYLOAD_SHARE or 1.0)
 
         def watched(what: Callable[[], T]) -> tuple[T, list[LineStatistics]]:
-            """Return what it returns, and what the line counted meanwhile."""
+            """Return the result of a call, and what the line counted meanwhile."""
             before = net.kernel.line.statistics()
             found = what()
             after = net.kernel.line.statistics()

@@ -1,9 +1,10 @@
 """Paper A's E3, live: K' owners give notice at one instant, their jobs cross one trunk beside greedy research.
 
-Two buildings of eight hosts, a trunk between them that is narrower than an access link and carries two greedy research flows each
-way (CUBIC, unpaced, from hosts that run no jobs). A run is a row of waves. In each, K' jobs start in one building while the other
-building's owners are there; those come to lend, and then all owners of the jobs' building give the same notice. So a trace
-fixes the moves, whatever places the jobs. Each wave goes the other way, and its jobs are done before the next begins.
+The campus has two buildings of eight hosts. The trunk between them is narrower than an access link. Two greedy research
+flows cross it each way (CUBIC, unpaced, from hosts that run no jobs). A run is a row of waves. In each, K' jobs start
+in one building while the other building's owners have their hosts. Those lend them, and then all owners of the jobs'
+building give the same notice. So a trace fixes the moves, whatever places the jobs. Each wave goes the other way, and
+its jobs are done before the next begins.
 
 Moves are read from the journal, and research from its receivers, in seconds.
 """

@@ -1,7 +1,7 @@
 """Speed and exactness of the simulated queue.
 
-Speed is jobs per second of processor time on one core, the best of some rounds (others disturb, nothing speeds up), with
-the wall clock beside it. The simulator draws jobs, spots and admissions.
+Speed is jobs per second of processor time on one core, with the wall clock beside it. The best of some rounds counts,
+since others disturb and nothing speeds up. The simulator draws jobs, spots and admissions.
 
 Agreement is the distance from the exact mean, in standard errors by batch means, for every case of `cases`.
 """

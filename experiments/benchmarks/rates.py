@@ -1,20 +1,22 @@
 """Goodput of granted flows over their grants: pacing, paper A's drop bucket, HTB classes at the bottleneck, and nothing.
 
-One flow is granted 5, 50 and 400 Mbit/s over a trunk of 1 Gbit/s. Seven flows of unequal grants stand beside one unlimited
-research flow over a shared trunk of 100 Mbit/s whose queue holds 100 ms, once with research on BBR and once on CUBIC. Goodput is
-payload that arrived at the sink in the measured time, after the warm-up. The goal is 0.97 to 1.00 of the grant for every flow, no
-packet dropped by a bucket, and the rest of the trunk for research.
+One flow is granted 5, 50 and 400 Mbit/s over a trunk of 1 Gbit/s. Seven flows of unequal grants share a trunk of 100
+Mbit/s, whose queue holds 100 ms, with one unlimited research flow. Research is once on BBR and once on CUBIC. Goodput
+is payload that arrived at the sink in the measured time, after the warm-up. The goal for every flow is 0.97 to 1.00 of
+its grant. No bucket is to drop a packet, and research is to get the rest of the trunk.
 
 Reasons of the settings, as measured:
 - pacing half a percent under the grant, so that goodput cannot exceed it; a guard 5 % over it, four super-packets deep;
-- small super-packets (`smooth_pacing`): with the kernel's default, short round trips make a flow of 4 Mbit/s send 64 KiB every
-  130 ms, and goodput over some seconds is off by up to 3 %;
+- small super-packets (`smooth_pacing`): with the kernel's default, a flow of 4 Mbit/s with short round trips sends 64
+  KiB every 130 ms. Goodput over some seconds is then off by up to 3 %;
 - on one queue for all, CUBIC under the pacing, and research that keeps the queue short (BBR): 0.99. Paced BBR falls to 0.88,
   since its own model of the path sits below the pacing;
-- where research fills the one queue (CUBIC), no sender holds its grant: paced BBR falls to 0.1-0.8 (it takes the round trip of
-  the empty trunk for the true one and holds its window to twice that), paced CUBIC to 0.4-1.0 (research's tail drops);
-- a trunk that serves the marked classes first, from a queue of their own and up to their share (1 - beta), as the four classes
-  of paper A, section VII-A mean it ("marked first"): then every grant is met, under BBR or CUBIC, whatever research runs.
+- where research fills the one queue (CUBIC), no sender holds its grant. Paced BBR falls to 0.1-0.8: it takes the round
+  trip of the empty trunk for the true one and holds its window to twice that. Paced CUBIC falls to 0.4-1.0 (research's
+  tail drops);
+- a trunk that serves the marked classes first, from a queue of their own and up to their share (1 - beta). The four
+  classes of paper A, section VII-A, mean this ("marked first"). Every grant is then met, under BBR or CUBIC, whatever
+  research runs.
 """
 
 from __future__ import annotations

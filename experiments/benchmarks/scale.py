@@ -1,10 +1,11 @@
 """Live campuses of growing size on one machine, idle and at work: the figures of each run, and its validity.
 
-Each size is played twice in processes of its own. *Idle*: agents, leases and heartbeats and nothing else. *At work*: jobs on half
-of the hosts (above 500 hosts, on a quarter), reclaims as often as in the peaks of paper A's campus and of five hosts in a hundred
-at one instant, checkpoints moving, research flowing, in real time, a byte for four hundred. Payloads, notices, periods and the
-lease are paper A's, but no payload is above 10 GB and jobs end after minutes. The table has the times of bring-up, registration
-and teardown, the processor time of each part, the coordinator's thinking and answering times, and the validity of the run.
+Each size is played twice in processes of its own. *Idle*: agents, leases and heartbeats and nothing else. *At work*:
+half of the hosts have jobs (above 500 hosts, a quarter), in real time, with a byte for four hundred. Checkpoints move,
+and research flows. Owners reclaim as often as in the peaks of paper A's campus, and five hosts in a hundred at one
+instant. Payloads, notices, periods and the lease are paper A's, but no payload is above 10 GB and jobs end after
+minutes. The table has the times of bring-up, registration and teardown, and the processor time of each part. It also
+has the coordinator's thinking and answering times, and the validity of the run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Cost of a snapshot to the job that goes on: standing still for the write, a copy in memory, and fork(2), in one run.
 
-A process holds a state of so many bytes and computes in steps, each of which rewrites a part of it, round and round, and then
-leaves the processor alone. The three ways alternate, a snapshot of each in turn, since a machine's speed changes from second to
-second; a step without a snapshot before each gives the time of rewriting by itself:
+A process holds a state of so many bytes and computes in steps. Each step rewrites a part of the state, round and round,
+and then leaves the processor alone. The three ways alternate, a snapshot of each in turn, since a machine's speed
+changes from second to second; a step without a snapshot before each gives the time of rewriting by itself:
 
-    stop    the process writes its state to a file, and goes on
-    copy    as agents do (`testbed.workloads.copying`): memory is taken by a thread while steps go on, the state is copied
-            between two steps, a thread writes the copy
-    fork    a child writes the state as it was; the parent goes on, and each page that it changes first is copied by the kernel
+    stop    the process writes its state to a file, and goes on.
+    copy    as agents do (`testbed.workloads.copying`): a thread allocates memory while steps go on, the state is copied
+            between two steps, and a thread writes the copy.
+    fork    a child writes the state as it was; the parent goes on, and the kernel first copies each page that it changes.
 
 Of each are given the *pause*, without any step, and the time *lost* in all: the pause and the slowdown of steps until the file
 was written (page faults, the other core's memory traffic, the interpreter). More jobs than one on a machine are not measured.

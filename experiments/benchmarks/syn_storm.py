@@ -1,9 +1,9 @@
 """Host under a storm of SYNs from a network namespace beside it, and the SYNs that it still lets in.
 
-The storm's cable is a veth pair of its own, so neither a switch nor a shaper stands between. On the host's end hang the host's
-own programs; the listener is a process in the host's network. Answers are stateless (SYN cookies), so a SYN that gets past the
-owner's switch is answered once, at once, and one that does not is never. The storm runs on one processor, the owner's act and
-what it starts on another.
+The storm's cable is a veth pair of its own, so neither a switch nor a shaper stands between. On the host's end hang the
+host's own programs; the listener is a process in the host's network. Answers are stateless (SYN cookies). So a SYN that
+gets past the owner's switch is answered once, at once, and any other never. The storm runs on one processor, the
+owner's act and what it starts on another.
 """
 
 from __future__ import annotations

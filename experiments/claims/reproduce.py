@@ -54,8 +54,8 @@ def reproduce(
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`:
     rows of the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
-    recorded owners; `only`: the cases of theirs to play. `result` gets the verdicts and headlines of all claims below
-    `out`, as Markdown. SpecError: no such claim, system, record or case.
+    recorded owners; `only`: their cases to play. `result` gets the verdicts and headlines of all claims below `out`, as
+    Markdown. SpecError: no such claim, system, record or case.
     """
     claims = chosen(names, has_records=records is not None)
     of_options = {

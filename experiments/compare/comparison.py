@@ -46,7 +46,7 @@ class ComparedQuantity:
 
     @property
     def difference(self) -> float | None:
-        """(virtual - live) / live; None if it cannot be computed. Two zeros do not differ."""
+        """Relative difference (virtual - live) / live; None if it cannot be computed. Two zeros do not differ."""
         if self.live is None or self.virtual is None:
             return None
         if self.live == 0.0:
@@ -55,7 +55,7 @@ class ComparedQuantity:
 
     @property
     def is_near(self) -> bool:
-        """Within the tolerance, or absent from both runs."""
+        """True if it is within the tolerance, or absent from both runs."""
         if self.live is None and self.virtual is None:
             return True
         return self.difference is not None and abs(self.difference) <= self.tolerance
@@ -110,7 +110,7 @@ def compare(live: Played, virtual: Played) -> Comparison:
 
 
 def first_submission_s(facts: Iterable[Timed]) -> float:
-    """Time of the first submission; 0 without one."""
+    """Return the time of the first submission; 0 without one."""
     return next((at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)), 0.0)
 
 

@@ -2,13 +2,13 @@
 
 Each cost is a difference of times in the journal, less the part that the job or the grant explains:
 
-    start     from a dispatch to the first sign of the process (two messages are in it)
-    finish    time beyond the steps of attempts that took no snapshot; without such
-              attempts, the intercept of a line through the others
+    start     from a dispatch to the first sign of the process (two messages are in it).
+    finish    time beyond the steps of attempts that took no snapshot; without such attempts, the intercept of a line
+              through the others.
     snapshot  time beyond the steps and `finish`, for each snapshot. If jobs pause only for a copy in memory, that time is
-              `snapshot_pause`, and `snapshot` is the time that hosts report for writing it
-    commit    time beyond the bytes of transfers under one grant (the handshake is in it)
-    switch    part of a notice that had passed when the host's agent read it
+              `snapshot_pause`, and `snapshot` is the time that hosts report for writing it.
+    commit    time beyond the bytes of transfers under one grant (the handshake is in it).
+    switch    part of a notice that had passed when the host's agent read it.
 
 A spread is the middle half of the observations, so one slow start does not count. The virtual world draws evenly from it.
 """

@@ -1,5 +1,7 @@
-"""Build a campus with two paths, programmed by OpenFlow, and cut one while packets cross it. It prints the pings that an
-unannounced and a drained cut lose: `sudo .venv/bin/python -m experiments.examples.cut_trunk`.
+"""Build a campus with two paths, programmed by OpenFlow, and cut one while packets cross it.
+
+It prints the pings that an unannounced and a drained cut lose:
+`sudo .venv/bin/python -m experiments.examples.cut_trunk`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Build a campus of 500 hosts on this machine: a network namespace each, shaped links, BPF on every port. It prints how long
-each phase takes, what a host costs, and a ping: `sudo .venv/bin/python -m experiments.examples.five_hundred_hosts [HOSTS]`.
+"""Build a campus of 500 hosts on this machine: a network namespace each, shaped links, BPF on every port.
+
+It prints how long each phase takes, what a host costs, and a ping:
+`sudo .venv/bin/python -m experiments.examples.five_hundred_hosts [HOSTS]`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Close a host by its owner's switch while another connects to it as fast as it can. It prints how long the store takes, and
-when the last connection that got in began: `sudo .venv/bin/python -m experiments.examples.kill_switch_latency [ACTS]`.
+"""Close a host by its owner's switch while another connects to it as fast as it can.
+
+It prints how long the store takes, and when the last connection that got in began:
+`sudo .venv/bin/python -m experiments.examples.kill_switch_latency [ACTS]`.
 """
 
 from __future__ import annotations

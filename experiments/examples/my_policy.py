@@ -1,5 +1,7 @@
-"""Write a rule for destinations, and play it beside the default under the same owners and jobs. It prints the work that each
-loses in some afternoons, and the paired difference: `.venv/bin/python -m experiments.examples.my_policy [SEEDS]`.
+"""Write a rule for destinations, and play it beside the default under the same owners and jobs.
+
+It prints the work that each loses in some afternoons, and the paired difference:
+`.venv/bin/python -m experiments.examples.my_policy [SEEDS]`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Write a workload, run it live, and close its host without notice. It prints what the job wrote in both attempts, and what was
-lost: `sudo .venv/bin/python -m experiments.examples.my_workload`.
+"""Write a workload, run it live, and close its host without notice.
+
+It prints what the job wrote in both attempts, and what was lost:
+`sudo .venv/bin/python -m experiments.examples.my_workload`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Run one job live on two hosts, and let the first host's owner take it back with a notice of four seconds. It prints every fact
-about the job: `sudo .venv/bin/python -m experiments.examples.one_reclaim`, or without root with `--virtual`.
+"""Run one job live on two hosts, and let the first host's owner take it back with a notice of four seconds.
+
+It prints every fact about the job:
+`sudo .venv/bin/python -m experiments.examples.one_reclaim`, or without root with `--virtual`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Build a campus of four hosts in two buildings, ping across it, and slow one link down. It prints the round trips before and
-after, and the rate: `sudo .venv/bin/python -m experiments.examples.ping_campus`.
+"""Build a campus of four hosts in two buildings, ping across it, and slow one link down.
+
+It prints the round trips before and after, and the rate:
+`sudo .venv/bin/python -m experiments.examples.ping_campus`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Play two months of paper A's campus under two systems, and draw where their GPU time went. It prints the parts of what each
-lost, and writes `out/two_months.svg`: `.venv/bin/python -m experiments.examples.two_months [DAYS]`.
+"""Play two months of paper A's campus under two systems, and draw where their GPU time went.
+
+It prints the parts of what each lost, and writes `out/two_months.svg`:
+`.venv/bin/python -m experiments.examples.two_months [DAYS]`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from testbed.messages import JobSpec
 def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
     """Return a trace's job, as it is submitted; `name`: a job of another name that is like it.
 
-    Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step, so a store
-    that has one of them would lack little of another. A user's own job keeps its own state.
+    Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step: a store that
+    has one would lack little of another. A user's own job keeps its own state.
     """
     job = arrival.job
     name = name or job.name

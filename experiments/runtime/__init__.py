@@ -1,6 +1,6 @@
 """Running of programs: signals, exit statuses and worker processes.
 
-`exit_status` (signals, exit statuses), `tasks` played by `engines` (here, in `workers`, on Dask), `progress` (on the
-terminal), `revision` (the text of the project), `sudo_ownership` (files
-under sudo). Imports nothing of `experiments` above it.
+`exit_status` has signals and exit statuses; `engines` play `tasks` here, in `workers`, or on Dask. `progress` is for
+the terminal, `revision` for the text of the project, `sudo_ownership` for files under sudo. The package imports nothing
+of `experiments` above it.
 """

@@ -1,7 +1,7 @@
 """The end of a command: the table of exit statuses, and the status of each error.
 
-Every command ends through `run`. A wrong file, an unsuitable machine, and a fault of this program must not look alike
-to a script, and none of them may look like a broken promise.
+Every command ends through `run`. A script must be able to distinguish a wrong file, an unsuitable machine, a fault of
+this program and a broken promise.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from typing import Any
 
 
 class _WithoutMain(SpawnProcess):
-    """Starts without the user's main program, which `spawn` would run again: a script needs no guard, and no task is of it."""
+    """Start of a process without the user's main program, which `spawn` would run again.
+
+    A script needs no guard, and no task is of it.
+    """
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's hook

@@ -3,41 +3,43 @@
 Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby), at that moment; in the
 action of `upon`, `it` is the host that it happened to.
 
-    start [HOST ...]                       agents start (all)
+    start [HOST ...]                       agents start (all).
     submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1 gpus=1 dirty=0.1
-    cancel JOB                             its user wants it no more
-    reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
-    return HOST                            the owner lends it (again); *: all of them do
-    kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
-    crash HOST                             the host dies without a message, its disk stays, its clock will begin at zero
-    pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on
-    cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
-    restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal
-    tear [DOWN_S]                          the same while it writes its next event: that is not in the journal
+                                           a user submits a job; by default with these values.
+    cancel JOB                             its user wants it no more.
+    reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once.
+    return HOST                            the owner lends it (again); *: all of them do.
+    kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent.
+    crash HOST                             the host dies without a message, its disk stays, its clock will begin at zero.
+    pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on.
+    cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long.
+    restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal.
+    tear [DOWN_S]                          the same while it writes its next event: that is not in the journal.
     usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and sending what follows;
-                                           another one goes on with its journal, and the old one wakes after
-    freeze FOR_S                           SIGSTOP of the coordinator
+                                           another one goes on with its journal, and the old one wakes after.
+    freeze FOR_S                           SIGSTOP of the coordinator.
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
-                                           with several paths, the coordinator is informed
-    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
-    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
-    background A B BYTES_PER_S             others' traffic from A to B from now on, wire; the coordinator gets it, as by switches
-    late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
-    repeat HOST KIND                       the next message of that kind, to or from the agent, is sent twice
-    overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
-    mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
+                                           with several paths, the coordinator is informed.
+    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does.
+    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate.
+    background A B BYTES_PER_S             others' traffic from A to B from now on, wire; the coordinator gets it, as by switches.
+    late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order.
+    repeat HOST KIND                       the next message of that kind, to or from the agent, is sent twice.
+    overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it.
+    mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits.
     evade HOST FOR_S                       an agent reports neither started jobs nor stopped ones, and goes on
-                                           with its heartbeats: a fault of its own, or a lie
-    clock HOST OFFSET_S RATE               from its agent's next start on
-    step HOST BY_S                         the host's clock jumps ahead
+                                           with its heartbeats: a fault of its own, or a lie.
+    clock HOST OFFSET_S RATE               from its agent's next start on.
+    step HOST BY_S                         the host's clock jumps ahead.
     fail HOST sending|snapshot|workload FOR_S [retry=1]
-    oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
-    fill HOST | empty HOST                 its disk has no room for more, or has again
-    drag HOST BY_S FOR_S                   each write to its disk takes so much longer
-    rot HOST JOB                           the bytes of the job's checkpoints there are wrong; readers notice
-    spoil HOST JOB                         its disk loses the job's checkpoints without a message
-    stale HOST AFTER_S                     the host crashes then, and its disk is as it is now
-    upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
+                                           the operation fails there; with `retry`, another try may succeed.
+    oom HOST JOB                           the job's process there is killed by the kernel, not by its agent.
+    fill HOST | empty HOST                 its disk has no room for more, or has again.
+    drag HOST BY_S FOR_S                   each write to its disk takes so much longer.
+    rot HOST JOB                           the bytes of the job's checkpoints there are wrong; readers notice.
+    spoil HOST JOB                         its disk loses the job's checkpoints without a message.
+    stale HOST AFTER_S                     the host crashes then, and its disk is as it is now.
+    upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *).
 
 A line about something that is not there at that moment (a dead agent, a job that does not move) does nothing.
 """

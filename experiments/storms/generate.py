@@ -151,7 +151,7 @@ class Options:
 
 
 def options_of(seed: int, *, campus_file: str | None = None, policy: str | None = None) -> Options:
-    """Draw the options of a storm, on a campus of its own or the one of a file, under a row of its own or this one."""
+    """Draw the options of a storm; `campus_file` and `policy`, if given, replace a drawn campus and row."""
     rng = random.Random(f"storm {seed}")
     quiet, gentle = rng.random() < 0.2, rng.random() < 0.4
     campus = {"seed": str(seed)}

@@ -1,9 +1,9 @@
 """A storm as text, to be read, shortened, replayed and kept.
 
-    # a remark; those at the top describe the scenario
-    campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options
-    settings policy=share             what differs from the usual settings of storms (fields of `Protocol` and `Queue`)
-    4 reclaim @a 20                   TIME VERB ARGUMENTS, see `commands.py`
+    # a remark; those at the top describe the scenario.
+    campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options.
+    settings policy=share             what differs from the usual settings of storms (fields of `Protocol` and `Queue`).
+    4 reclaim @a 20                   TIME VERB ARGUMENTS, see `commands.py`.
 
 Lines happen in the order of their times; those of one time in the order of the text.
 """

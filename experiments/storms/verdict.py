@@ -1,8 +1,8 @@
 """The judgement of a storm that is over: nothing is left of any job, promises hold, and migrations were in time.
 
-An admitted migration is judged unless, between its notice and its end (or its deadline, if that is sooner), a fault acted on
-it that no admission could foresee: on its two hosts, on a link of its way, on its job, or on the coordinator. A fault
-elsewhere, before or after excuses nothing. Each that is not judged is counted by the cause.
+An admitted migration is judged unless a fault acted on it that no admission could foresee. Faults count between its
+notice and its end (or its deadline, if that is sooner): on its two hosts, on a link of its way, on its job, or on the
+coordinator. A fault elsewhere, before or after excuses nothing. Each that is not judged is counted by the cause.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """`because`: the reason, in a sentence or two."""
+    """Level that the checks give a claim. `because`: the reason, in a sentence or two."""
 
     level: Level
     because: str

@@ -64,7 +64,7 @@ def _beside(
     words: str,
     sides: Callable[[float, float], tuple[bool, bool]],
 ) -> Check:
-    """Return the check that an interval lies on one side; `sides` says whether it lies there, and on the other."""
+    """Return the check that an interval lies on one side; `sides` gives whether it lies there, and on the other."""
     if value is None:
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)

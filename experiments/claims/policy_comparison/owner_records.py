@@ -63,7 +63,7 @@ class OwnerRecord:
 
     @property
     def content(self) -> str:
-        """Names what is in the files, wherever they lie."""
+        """Digest of what is in the files, wherever they lie."""
         return blake2b(b"".join(path.read_bytes() for path in self.files), digest_size=8).hexdigest()
 
 

@@ -4,8 +4,8 @@ A case is a campus and its owners. All rows meet the same owners and jobs, seed 
 every other row in work lost and in lost GPU time. Where owners were drawn from a law it is also compared in the work
 that emergencies take in the mean over their moments (`expected_loss`): the part of the work lost that a few seeds can
 decide. It is *first* where it loses less than every other row, with the whole 95 % interval of the paired difference.
-It is *behind* those that lose less than it with theirs. Otherwise it is *not distinguishable from first*, and more
-seeds could decide.
+It is *behind* rows that lose less than it with the whole interval. Otherwise it is *not distinguishable from first*,
+and more seeds could decide.
 
 Two constraints are measured in the runs that are compared, for every row:
 

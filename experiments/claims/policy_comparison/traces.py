@@ -65,9 +65,9 @@ def _over_records(
 
     Records of several files are left out: they hold the same owners. Records have the same seeds, as campuses do
     (`campuses`), but a seed has little common effect in two of them: the number and length of jobs follow the record,
-    and so do departures. Over ten seeds of seven records the differences of two records had correlations of -0.13 to
-    0.06 in the mean of all pairs, whatever the row. So the interval takes records for independent. It does not include
-    what zones of one cloud, recorded in one week, have in common.
+    and so do departures. Over ten seeds of seven records, the differences of two records correlated by -0.13 to 0.06 in
+    the mean of all pairs, for every row. So the interval takes records for independent. It does not include what zones
+    of one cloud, recorded in one week, have in common.
     """
     record_of = {case.name: case.record.name for case in cases if len(case.record.files) == 1}
     of_record: dict[str, dict[str, list[Result]]] = {}

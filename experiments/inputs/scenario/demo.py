@@ -7,12 +7,12 @@ It is written in real units, like any scenario, and scaled for a machine of two 
   proportion, so that the whole campus still moves as many bytes a second as 40 hosts would.
 * Payloads of 1 to 10 GB (median 3.2 GB, as F2) become 4 to 40 MB. F2's 48 GB would be one transfer for half the demo.
 * Run times of 5.3 to 16.7 minutes become 8 to 25 s: a dozen snapshots' worth of work, and long enough to be reclaimed.
-* The run begins with a burst of a few more jobs than there are GPUs, ten times as dense as the later stream: it fills the
-  campus within seconds, lets some jobs wait and sends some to on-demand. After that jobs arrive so fast that they would
-  keep half of the volunteers' GPUs busy if no owner came back; with what owners take away (10 to 20 %), with restarts and
-  with the burst to work off, GPUs are busy for 60 to 80 % of their lent time.
-* Notices of 80 s to 6 minutes become 2 to 9 s: at a share of 70 % of 160 Mbit/s, a payload moves in 0.3 to 3 s when it is
-  alone, so most planned migrations fit, and a large payload under a short notice does not.
+* The run begins with a burst of a few more jobs than there are GPUs, ten times as dense as the later stream: it fills
+  the campus within seconds, lets some jobs wait and sends some to on-demand. After that jobs arrive so fast that they
+  would keep half of the volunteers' GPUs busy if no owner came back. Owners take away 10 to 20 %, jobs restart, and the
+  burst is to be worked off: GPUs are busy for 60 to 80 % of their lent time.
+* Notices of 80 s to 6 minutes become 2 to 9 s: at a share of 70 % of 160 Mbit/s, a payload alone moves in 0.3 to 3 s.
+  So most planned migrations fit, and a large payload under a short notice does not.
 * The run begins at 11:20, ten minutes before the lunch peak of F1.
 * A script makes sure of two planned reclaims, two emergencies and one with grace, whatever the seed; the first two come
   while the jobs of the burst still run.

@@ -1,10 +1,10 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
-Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`,
-`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `controller.core.parameters`,
-`parts.py`, `user_jobs.py`, `owners.py` and `background.py`. Without a section `[background]` there is none; with an empty one it
-is paper A's.
+The section `[campus]` is a campus; `campus = "example:campus54"`, or the path of a campus file seen from the
+scenario's, may stand in its place. All others may be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
+`[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
+`controller.core.parameters`, `parts.py`, `user_jobs.py`, `owners.py` and `background.py`. Without a section
+`[background]` there is none; with an empty one it is paper A's.
 """
 
 from __future__ import annotations

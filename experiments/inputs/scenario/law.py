@@ -71,7 +71,7 @@ SHAPES: Mapping[str, _Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class InverseLaw:
-    """`shape` is a key of SHAPES.
+    """Law of a positive quantity; `shape` is a key of SHAPES.
 
     `typical` is its mean (lognormal: median; deterministic: value) before truncation to [minimum, maximum]; `spread` is
     gamma's shape, lognormal's sigma, or uniform's half width as a share of the mean.

@@ -89,8 +89,8 @@ EVENING = Peak(17.5 * HOUR_S, 20.0 * HOUR_S)
 class Owners:
     """Behaviour of all owners; hosts named in `script` follow only that, hosts named in `loyal` are never reclaimed.
 
-    The default off-peak hazard gives 0.15 emergencies an hour over a day, between the two that paper A's numbers yield
-    (358 emergencies over 4 890 GPU-hours, and 0.99 an hour).
+    The default off-peak hazard gives 0.15 emergencies an hour over a day. Paper A's numbers yield two rates, one below
+    it (358 emergencies over 4 890 GPU-hours) and one above (0.99 an hour).
     """
 
     hazard_per_s: float = quantity(D.PER_TIME, 0.2 / HOUR_S)  # of any reclaim, off-peak
@@ -142,7 +142,7 @@ class Owners:
         return self.hazard_per_s * factor
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
-        """Time at which a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
+        """Return when a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
         cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
         cycle_exposure = self.exposure(0.0, cycle_s)
         if cycle_exposure <= 0.0:

@@ -1,8 +1,9 @@
 """Statistics of a trace beside paper A's measurements (section IV) and the law that it was drawn from.
 
-Hazard and bandwidth are looked at in windows of ten minutes, as in F3 and F4. The hazard is the scenario's profile (a record has
-none of its own, only events); the bandwidth is what the background leaves of links, B_local the mean of access links and B_core
-of those between buildings and core, and B_eff the mean of both (Appendix C: 530 Mbit/s, between 820 and 240).
+Hazard and bandwidth are looked at in windows of ten minutes, as in F3 and F4. The hazard is the scenario's profile (a
+record has none of its own, only events); the bandwidth is what the background leaves of links. B_local is the mean of
+access links, B_core of those between buildings and core, and B_eff the mean of both (Appendix C: 530 Mbit/s, between
+820 and 240).
 """
 
 from __future__ import annotations

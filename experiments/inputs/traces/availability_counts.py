@@ -6,17 +6,18 @@
     0,4                         times at any distance, in order: seconds, or with a unit, or dates
     300,1
 
-Several records (of the zones of one region, say) are added up, from the beginning of each, as long as the shortest lasts. A
-drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the start. When in the gap
-between two samples it happened is not recorded, so the times are spread over the gap. How the record is fitted to a run:
+Several records (for example, of the zones of one region) are added up, from the beginning of each, as long as the
+shortest lasts. A drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the
+start. When in the gap between two samples it happened is not recorded, so the times are spread over the gap. How the
+record is fitted to a run:
 
 * Hosts: up to `max(data)` hosts take part, drawn once; if there are more, the rest stay lent. If there are fewer, counts
   are scaled down in proportion.
-* Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's, the slowest that brings a reclaim for every
-  second host that takes part (or the whole record into the run); as it is, if nothing ever drops.
-* Window: of all stretches of the record as long as the run, one of those with the most reclaims (at least 80 % of the
-  most), drawn by the seed.
-* Which hosts, and whether they give notice, follow the scenario's law of owners; the record does not say.
+* Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's. The slowest is taken that brings a
+  reclaim for every second host that takes part, or the whole record into the run. A record in which nothing drops is
+  played as it is.
+* Window: the seed draws a stretch as long as the run, among those with the most reclaims (at least 80 % of the most).
+* Which hosts, and whether they give notice, follow the scenario's law of owners; the record has neither.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The traffic of all others, drawn from a scenario's law, as flows that the testbed's flows share links with.
 
-One flow loads each pair of access links: hosts of an access switch send to each other in a ring, so that every access link
-carries one flow up and one down. Two load what joins each building to the core. Their rates are what the link has less what is
-to be left of it, in steps of 1 kB/s (so that the last digits of a machine's `exp` decide nothing).
+One flow loads each pair of access links: hosts of an access switch send to each other in a ring, so that every access
+link carries one flow up and one down. Two load what joins each building to the core. Their rates are what the link has
+less what is to be left of it. They are whole steps of 1 kB/s, so that the last digits of a machine's `exp` decide
+nothing.
 """
 
 from __future__ import annotations

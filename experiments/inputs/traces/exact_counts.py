@@ -1,11 +1,12 @@
 """Owners that reclaim exactly so often: `owners.count` reclaims, at times of day drawn from the hazard's profile.
 
-A renewal process for each host gives a random number of reclaims; a published trace has a certain one. So here the campus as
-a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity. Some come
-together: a burst takes several hosts (with `burst_in_building`: of one building) within half a minute, and no other
-reclaim falls near it, so that `owners.burst` is the most that ever happens at once. Which host is reclaimed
-is drawn from those that are lent, in proportion to their factors (`host_sigma`); the law of absences says when it comes back.
-The run begins in the midst of this: only a share of the hosts is lent, the others are away for what is left of an absence.
+A renewal process for each host gives a random number of reclaims; a published trace has a certain one. So here the
+campus as a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity.
+Some come together: a burst takes several hosts (with `burst_in_building`: of one building) within half a minute, and no
+other reclaim falls near it, so that `owners.burst` is the most that ever happens at once. Which host is reclaimed is
+drawn from those that are lent, in proportion to their factors (`host_sigma`); the law of absences gives the time of its
+return. The run begins in the midst of this: only a share of the hosts is lent, the others are away for what is left of
+an absence.
 """
 
 from __future__ import annotations

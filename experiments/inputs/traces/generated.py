@@ -1,7 +1,7 @@
 """Traces drawn from a scenario: the same seed gives the same trace, whatever else has been drawn.
 
-Every purpose has its own stream (arrival times, payloads, run times, ..., one for each host's owner), so adding a host or
-changing the law of payloads leaves all other draws as they were. A scaled scenario gives the scaled trace.
+Every purpose has its own stream: arrival times, payloads, run times, ..., one for each host's owner. So adding a host
+or changing the law of payloads leaves all other draws as they were. A scaled scenario gives the scaled trace.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ A lifetime becomes a spell for which a host is lent. At its end the host is recl
 preempted, with a notice of the scenario's law if its user ended it (preempted = 0). Between two spells the owner keeps
 the host for as long as the scenario's law of absences gives; the record has no absences. How it is fitted to a run:
 
-* All hosts begin lent, with a new spell each; spells are taken in the order in which the machines started, from a row drawn
-  by the seed on (and from the first again, after the last), by the host that is free first. So spells that were
-  neighbours in time stay so.
+* All hosts begin lent, with a new spell each; the host that is free first takes the next spell. Spells come in the
+  order in which the machines started, from a row that the seed draws; after the last one the first follows. So spells
+  that were neighbours in time stay so.
 * Lifetimes are played 1, 2, 4, ... times as fast as the scenario's time, the slowest that brings a reclaim for every second
   host.
 """

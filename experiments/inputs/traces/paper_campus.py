@@ -1,9 +1,9 @@
 """Paper A's two months as a scenario and a trace: 54 hosts, 312 jobs, 847 reclaims in 61 days, or fewer days at these rates.
 
-What the paper gives (section IV, F1 to F4, and section IX-A) is kept exactly where it is a number, and as a law where it
-is one. What it does not give is chosen, and each choice is a named parameter of `PaperCampus` with its reason. Everything
-ends in an ordinary scenario (`experiments/examples/paper-campus.toml` is the one of 61 days), and
-`generate` makes the trace of it; for another campus, edit that file.
+The numbers that the paper gives (section IV, F1 to F4, and section IX-A) are kept exactly, and its laws as laws. The
+rest is chosen, and each choice is a named parameter of `PaperCampus` with its reason. Everything ends in an ordinary
+scenario (`experiments/examples/paper-campus.toml` is the one of 61 days), and `generate` makes the trace of it; for
+another campus, edit that file.
 """
 
 from __future__ import annotations

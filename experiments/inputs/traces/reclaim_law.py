@@ -16,8 +16,8 @@ from experiments.inputs.traces.trace import Trace
 class ReclaimLaw:
     """Emergencies (reclaims without notice and without grace) of one run, in the time in which it is played.
 
-    A host that its owner lends is taken back with `factors[host]` times the hazard of `segments`; with `is_shared` (the campus as
-    a whole has so many reclaims, `owners.count`) over the sum of the factors of all hosts that are lent at the moment.
+    A host that its owner lends is taken back with `factors[host]` times the hazard of `segments`. With `is_shared` (the
+    campus as a whole has `owners.count` reclaims) it is divided by the sum of the factors of all hosts lent then.
     """
 
     owners: Owners

@@ -1,18 +1,18 @@
 """Lower bound of what checkpoints cost any on-line schedule, one that does not know when emergencies will come.
 
-Lemma 1 has the best of intervals of one length under one hazard, sqrt(2 lambda C/B) a second. Here the hazard changes in steps,
-snapshots may be taken at any time and by any rule, and a checkpoint needs its time to be elsewhere. A job computes on one host
-during `pieces` of constant hazard lambda. Of what it costs are counted the pauses for its snapshots, at least p seconds each,
-and the integral of lambda y, where y is the job's *work at risk*: seconds of work since the state of the newest checkpoint that
-is elsewhere. It is what emergencies take in the mean over their moments, if what is done hangs on the past alone; a
-schedule that knows their moments may pay less. Nothing else of what is lost is in it, so what is lost in all is at least this.
+Lemma 1 has the cost of the best interval of one length under one hazard, sqrt(2 lambda C/B) a second. Here the hazard
+changes in steps, any rule may take snapshots at any time, and a checkpoint takes time to be elsewhere. A job computes
+on one host during `pieces` of constant hazard lambda. Its cost is the pauses for its snapshots, at least p seconds
+each, and the integral of lambda y. Here y is the job's *work at risk*: seconds of work since the state of the newest
+checkpoint that is elsewhere. The integral is what emergencies take in the mean over their moments, if what is done
+depends on the past alone; a schedule that knows their moments may pay less. Nothing else of what is lost is in it, so
+what is lost in all is at least this.
 
-*What is taken for granted.* A checkpoint is elsewhere `transfer_s` after its snapshot, at the earliest. While one is on its
-way at most one other snapshot is taken, so y is at least d = transfer_s - p whenever a checkpoint becomes the newest (the job
-may have stood still for p meanwhile).
+*Assumptions.* A checkpoint is elsewhere `transfer_s` after its snapshot, at the earliest. While one is on its way at
+most one other snapshot is taken, for which the job stands still for p. So y is at least d = transfer_s - p whenever a
+checkpoint becomes the newest.
 
-*Why it holds.* For a piece of hazard lambda and some weight w of at most p (1 - k), with c = sqrt(2 w lambda) and
-x = y - d, let
+*Proof.* Take a piece of hazard lambda and some weight w of at most p (1 - k). With c = sqrt(2 w lambda) and x = y - d, let
 
     phi(y) = c x - lambda x^2/2 where x < c/lambda, and w beyond,
 
@@ -20,19 +20,19 @@ which rises with y, is 0 at y = d, and w at most. Then cost + phi rises by at le
 
 1. The job computes: y rises by 1 a second, and lambda y + phi'(y) = lambda d + c where x < c/lambda; beyond, phi' = 0 and
    lambda y is more.
-2. It stands still for a snapshot: p is paid, of which k p is what c + lambda d asks for meanwhile (k is their greatest sum over
-   the pieces), and w stays for 3.
+2. It stands still for a snapshot: p is paid. Of that, k p is what c + lambda d asks for meanwhile (k is their greatest
+   sum over the pieces); w stays for 3.
 3. A checkpoint becomes the newest: y falls, to d at least, and phi by w at most.
-4. Another piece begins: phi becomes another function. If lambda rises from l to m it changes by least at y = 0, by
-   -(sqrt(2 w m) - sqrt(2 w l)) d - (m - l) d^2/2. If it falls, by least at x = sqrt(2 w/l)/(1 + r), r = sqrt(m/l), by
-   -w (1 - r)/(1 + r).
+4. Another piece begins: phi becomes another function. If lambda rises from l to m, the least change is at y = 0:
+   -(sqrt(2 w m) - sqrt(2 w l)) d - (m - l) d^2/2. If it falls, the least change is at x = sqrt(2 w/l)/(1 + r),
+   r = sqrt(m/l): -w (1 - r)/(1 + r).
 
-At the beginning y is at least 0, at the end phi at most w. So for every w the cost is at least the integral of c + lambda d,
-less -phi(0) at the beginning, w at its end, and what 4. takes. With sqrt(w) as the unknown that is a parabola; its top is the
-bound.
+At the beginning y is at least 0, at the end phi at most w. So for every w the cost is at least the integral of
+c + lambda d, less three terms: -phi(0) at the beginning, w at its end, and what 4. takes. With sqrt(w) as the unknown that
+is a parabola; its top is the bound.
 
 *With loss budgets.* If a snapshot is taken at least every `longest_interval_s` (2 L_max, eq. 9), there are at least
-n = floor(T / longest_interval_s) in a time T, and of each the p (1 - k) - w that 3. does not need are paid, too. Without
+n = floor(T / longest_interval_s) in a time T. Of each, the p (1 - k) - w that 3. does not need are paid, too. Without
 budgets n is 0.
 
 Work counts in whole steps: half a step less is at risk in the mean, as in `experiments.results.expected_loss`.
@@ -82,8 +82,8 @@ def lacking_bytes(
     `before` is the number of steps of its attempt before it. Of that state, C bytes, every step rewrites a share f,
     above 0. A byte that crossed the wire i steps before is still right with a share of at most (1 - f)^i. (1 - i f, in
     one go, is less.) At most r s bytes cross in a step of s. So earlier bytes are worth at most r s (1 + (1 - f) + ...)
-    = r s / f bytes of it, and the state before the attempt began at most C (1 - f)^before. Nor is it ever more than (1
-    - f) C, for the step itself rewrote f C.
+    = r s / f bytes of it. The state before the attempt began is worth at most C (1 - f)^before. Nor is it ever more
+    than (1 - f) C, for the step itself rewrote f C.
     """
     dirty = min(1.0, dirty_fraction)
     worth = rate_bytes_per_s * step_s / dirty + payload_bytes * (1.0 - dirty) ** before

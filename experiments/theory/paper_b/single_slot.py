@@ -3,9 +3,9 @@
 It corrects paper B's Theorem 2 for other spots than Poisson.
 
 A job that finds the slot free joins with probability p and waits for ever. A gap between spots of length S leaves the
-slot free until the first joining arrival, an exponential time of rate lambda p, and occupied from then on. So a gap is
-occupied for E[S] - (1 - L_S(lambda p))/(lambda p) on average and ends occupied with probability 1 - L_S(lambda p),
-which gives
+slot free until the first joining arrival, an exponential time of rate lambda p. From then on the slot is occupied. So a
+gap is occupied for E[S] - (1 - L_S(lambda p))/(lambda p) on average. It ends occupied with probability
+1 - L_S(lambda p), which gives
 
     lambda E[T] = 1 - mu (1 - L_S(lambda p))/(lambda p),     E[C] = k - (k - 1) (mu/lambda) (1 - L_S(lambda p)).
 """

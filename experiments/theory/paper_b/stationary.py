@@ -5,7 +5,7 @@ shape s (Erlang). The other one, of any law X, is looked at when it happens. Bet
 and the phase move only with the clock's ticks, by a stochastic matrix P; the number of ticks in X has probabilities w_m, and
 u_m is the time in X spent after m of them (`waiting_weights`, to 1e-13). So
 
-    M = sum w_m P^m  leads from just after one event to just before the next,
+    M = sum w_m P^m  leads from just after one event to just before the next;
     U = sum u_m P^m  holds the times spent between,
 
 and alpha = alpha M R (R: what the event does) is the state just after an event. With spots as the events this gives

@@ -1,7 +1,7 @@
 """Events of a live campus's switches for its coordinator: trunks that die or come back.
 
 Trunks are those of a programmed network. Its controller reports when a port goes down, for any cause
-(`openflow.jsonl`), and the coordinator plans on the routes that the controller's tables have from then on. A dead
+(`openflow.jsonl`). From then on the coordinator plans on the routes that the controller's tables have. A dead
 controller reports nothing, but its tables do not change either.
 """
 

@@ -21,7 +21,7 @@ from testbed.agent.config import DATA_PORT
 
 @dataclass
 class OwnersAtWork:
-    """Plays owner events; `away` are the hosts whose owner has them, each with the event that took it."""
+    """Player of owner events; `away` are the hosts whose owner has them, each with the event that took it."""
 
     world: LiveWorld
     probes: list[SwitchProbe] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """An oracle as columns of a policy: planned destinations, planned checkpoints, and migrations that leave these their time.
 
-Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
-by eq. (11) with the truth in the place of the survival: 1 if the host stays until the job is over, else 0.
+Where the plan has no answer (a job that came out of the queue, a host that is not there after all), eq. (11) chooses a
+destination. In the place of the survival it takes the truth: 1 if the host stays until the job is over, else 0.
 """
 
 from __future__ import annotations

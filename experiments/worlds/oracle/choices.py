@@ -1,12 +1,13 @@
 """Lists of destinations, times and rates to choose from in a window; time is relaxed to them, nowhere else.
 
 For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
-handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may hold its
-checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A chain of
-checkpoints (see `transfer_times`) ends with the stay, at the full rate of its path, unless others may need the links then: of
-those *rivals* the nearest `MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where
-each of these begins. On one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose
-less than transfers side by side. Migrations likewise: at once, or when rivals have been.
+handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may
+hold its checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A
+chain of checkpoints (see `transfer_times`) ends with the stay, at the full rate of its path, unless others may need the
+links then: the nearest `MOST_RIVALS` of those *rivals* are packed before the end of the stay in every combination. The
+chain may end where each of these begins. On one link that is enough for an optimum: by exchange, transfers one after
+the other at the full rate lose less than transfers side by side. Migrations likewise: at once, or when rivals have
+been.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class ChoiceNode:
 
 @dataclass(frozen=True)
 class Choices:
-    """Writer of all choices of a window; nothing can begin before `now_s`. `store` may hold checkpoints too, and has no
-    owner; `beside`: what has begun on links, and is not to be changed."""
+    """Writer of all choices of a window; nothing can begin before `now_s`.
+
+    `store` may hold checkpoints too, and has no owner; `beside`: what has begun on links, and is not to be changed.
+    """
 
     campus: Campus
     future: Future
@@ -190,8 +193,10 @@ class Choices:
                 yield from self._checkpoints(node, kept, end_s, parks=True, runs=False)
 
     def _begin_s(self, group: Iterable[ChoiceNode], most: int | None) -> float:
-        """Return when the first of these begins, each as late as can be and no two at once, to the slowest of its `most`
-        best targets."""
+        """Return when the first of these begins, each as late as can be and no two at once.
+
+        Each is for the slowest of its `most` best targets.
+        """
         begin_s = inf
         for node in sorted(group, key=lambda node: -node.at_s):
             end_s = min(begin_s, node.at_s)
@@ -205,8 +210,10 @@ class Choices:
     def _checkpoints(
         self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool, runs: bool = True
     ) -> Iterator[Handover]:
-        """Yield a chain that ends there, if there is time for it; else its last checkpoint alone, whole. `runs`: the job may
-        go on there; `parks`: it may wait meanwhile."""
+        """Yield a chain that ends there, if there is time for it; else its last checkpoint alone, whole.
+
+        `runs`: the job may go on there; `parks`: it may wait meanwhile.
+        """
         runner, stay, transfer_times = node.runner, node.stay, self.transfer_times
         earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
         sending = self._sending(runner, stay.host, target.host, end_s)

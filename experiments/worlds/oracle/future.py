@@ -129,7 +129,7 @@ class LinkBudgets:
         return [self.begin_s + n * self.epoch_s for n in range(first, last + 1)]
 
     def backwards(self, links: Links, until_s: float) -> Iterator[tuple[float, float, float]]:
-        """(from, until, rate) of the path, epoch by epoch into the past; the first of all has no begin."""
+        """Yield (from, until, rate) of the path, epoch by epoch into the past; the first of all has no begin."""
         n = ceil((until_s - self.begin_s) / self.epoch_s) if self.left else 0
         for epoch in range(max(0, min(self._epochs, n) - 1), 0, -1):
             from_s = self.begin_s + epoch * self.epoch_s
@@ -165,8 +165,8 @@ def class_budgets_of(
 ) -> ClassBudgets:
     """Return the budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`.
 
-    `research`: a scenario's flows, which go on all the time. A coordinator is told of the background alone; of the reserve these
-    have what they ask for.
+    `research`: a scenario's flows, which go on all the time. A coordinator learns of the background alone; of the
+    reserve these have what they ask for.
     """
     wire, reserve = cluster.capacity.wire, cluster.capacity.reserve
     steady = defaultdict[DirectedLink, float](float)

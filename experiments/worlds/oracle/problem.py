@@ -69,8 +69,10 @@ class Handover:
 
 @dataclass(frozen=True)
 class WindowProblem:
-    """Choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`: of hosts; `budgets`: of links. `bookings`: not to be changed.
+    """Choices of a window.
+
+    `nodes`: the stays of each job that end in the window before it does: each needs a handover if the job gets there.
+    `gpus`: of hosts; `budgets`: of links. `bookings`: not to be changed.
     """
 
     runners: tuple[RunningJob, ...]

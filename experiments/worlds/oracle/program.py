@@ -1,29 +1,30 @@
 """A window as a mixed-integer linear program (paper A, Appendix C-D, baseline B6), solved by HiGHS.
 
-The paper's program has x_{j,t,d} = 1 where job j is checkpointed at time t to destination d, minimises the rollback
-sum_j sum_{e_j} Delta^rb_{e_j}(x), and holds three constraints: one destination a job and time (sum_d x <= 1), links
-(sum_j r_j x <= w(e, t)), and for announced reclaims T_mig(j, t, d) <= tau (eq. 10). Its printed form leaves open which reclaims
-hit a job that was moved, where there is a GPU for it, and what the rates r_j are. Here:
+In the paper's program x_{j,t,d} = 1 where job j is checkpointed at time t to destination d. It minimises the rollback
+sum_j sum_{e_j} Delta^rb_{e_j}(x) under three constraints: one destination a job and time (sum_d x <= 1); links
+(sum_j r_j x <= w(e, t)); and for announced reclaims T_mig(j, t, d) <= tau (eq. 10). Its printed form leaves open the reclaims
+that hit a moved job, the places with a GPU for it, and the rates r_j. Here:
 
 sets         jobs j; stays i (a host from when it is lent until its owner has it); the ways h out of a stay that ends under a job
              (`choices`): destination, rate, times of the checkpoints, or a migration within the notice. T_mig <= tau holds for
              every migration on the list, and no other is on it.
 variables    x_{j,h} in {0,1}: job j takes the way h, which fixes t, d and r of the paper's x.
-objective    min sum cost_h x_{j,h}. cost_h is the rollback, from the last snapshot that is complete until
-             the end of the stay (0 of a migration), plus what the next stay costs if it ends beyond the window, plus a
+objective    min sum cost_h x_{j,h}. cost_h is the rollback, from the last snapshot that is complete until the end of
+             the stay (0 of a migration). Added are the cost of the next stay if it ends beyond the window, and a
              thousandth of the downtime, which only decides between equals.
-constraints  one way out of each end (sum_d x <= 1, and the reclaims that hit a job are those of the hosts where it is):
-                                              sum_{h from i} x_{j,h} = sum_{h to i} x_{j,h} + [j is on i at first]
+constraints  one way out of each end (sum_d x <= 1; the reclaims that hit a job are those of the hosts where it is):
+                                              sum_{h from i} x_{j,h} = sum_{h to i} x_{j,h} + [j is on i at first];
              a GPU for every job, at each moment t at which one may come to stay i:
-                                              sum of jobs that come to i by t and are not over  <=  GPUs of i
+                                              sum of jobs that come to i by t and are not over  <=  GPUs of i;
              links, at each moment t at which a transfer on link l may begin, or w changes; where checkpoints may borrow, once
              for all transfers and once for migrations alone:
                                               sum_{h on l at t} r_h x_{j,h}  <=  w(l, t)
 
-What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs are not
-reserved twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins and shares fall only where
-an epoch of the background does, so the rows for those moments are all that the links need: there are no time slots. What is kept,
-as in the paper: no job is moved before the owner of its host has spoken. The bound is a bound of all plans from these lists.
+What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs
+are not reserved twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins, and
+shares fall only where an epoch of the background does. So the rows for those moments are all that the links need: there
+are no time slots. What is kept, as in the paper: no job is moved before the owner of its host has given notice. The
+bound is a bound of all plans from these lists.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An oracle at play: it plans a window when the window begins, and has the virtual world do what is planned.
 
-The world is the same as for every other system: the same coordinator, agents, network and accounting. Only two columns of the
-policy are the oracle's (`adapters`), and checkpoints are ordered here, at the moment that the plan has for them. What the plan
-did not foresee (a job that waited in the queue, one whose first host is not the plan's to choose) is planned for when
-the job runs, beside what stands already.
+The world is the same as for every other system: the same coordinator, agents, network and accounting. Only two columns
+of the policy are the oracle's (`adapters`), and checkpoints are ordered here, at the moment that the plan has for them.
+The plan does not foresee a job that waited in the queue, nor one whose first host is not the plan's to choose. Such a
+job is planned for when it runs, beside what stands already.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Replanner:
         world.at(BEGIN_S, self._begin_window)
 
     def watch(self, world: VirtualWorld) -> None:
-        """Read the new facts; plan anew where they are not as planned."""
+        """Read the new facts; plan again where they are not as planned."""
         if self._until_s == 0.0:
             self._begin(world)
         while self._read < len(world.facts):
@@ -150,7 +150,7 @@ class Replanner:
         self._world.at(end_s, self._begin_window)
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
-        """Plan everything anew but for what has begun."""
+        """Plan everything again but for what has begun."""
         now_s, jobs = self._world.now_s, self._cluster.jobs
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]

@@ -60,10 +60,10 @@ def run_oracle(
 ) -> OracleRun:
     """Plan and play a scenario and a trace (both in real units) with all of the trace known.
 
-    The oracle decides what the paper's program names: checkpoints, their destinations and rates, and migrations. A new job
-    begins on the host that P2 chooses on line. Grants are enforced by pacing, whatever the scenario says: a plan of rates is
-    worth nothing without. `time_limit_s` is the solver's, a window; `until_over`: as of `simulate`. `against`: rows, the best
-    of which is taken where the plan breaks a promise or loses more. SpecError: no such row.
+    The oracle decides what the paper's program names: checkpoints, their destinations and rates, and migrations. A new
+    job begins on the host that P2 chooses on line. Grants are enforced by pacing, whatever the scenario has: a plan of
+    rates is worth nothing without. `time_limit_s` is the solver's, a window; `until_over`: as of `simulate`. `against`:
+    rows, the best of which is taken where the plan breaks a promise or loses more. SpecError: no such row.
     """
     replanner = Replanner(scenario, trace, time_limit_s)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))

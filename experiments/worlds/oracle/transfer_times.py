@@ -1,9 +1,10 @@
 """Times that checkpoints take between two hosts: the virtual world's own arithmetic, with every draw at its worst.
 
-What counts is how late the last checkpoint before an end can begin. Its bytes are laid out backwards from the end, at what the
-path gives in each epoch (`whole`). A store takes only what it lacks, so if a step rewrites a share f of the state, a checkpoint
-that follows another to the same host within m steps has min(1, m f) C to carry. Where that converges (f C/r below a step),
-an oracle sends a whole one and then smaller and smaller ones, and loses only the time of the last (`chain`).
+What counts is how late the last checkpoint before an end can begin. Its bytes are laid out backwards from the end, at
+what the path gives in each epoch (`whole`). A store takes only what it lacks, and a step rewrites a share f of the
+state. So a checkpoint that follows another to the same host within m steps carries min(1, m f) C. Where that converges
+(f C/r below a step), an oracle sends a whole one and then smaller and smaller ones. It loses only the time of the last
+(`chain`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ class PlannedSending:
 
 @dataclass(frozen=True, slots=True)
 class TransferTimes:
-    """`overhead_s`: of a checkpoint's time, all that is neither writing nor on the wire; `restart_s`: T_r, at most;
-    `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload."""
+    """Times of checkpoints over these routes, within these budgets.
+
+    `overhead_s`: of a checkpoint's time, all that is neither writing nor on the wire; `restart_s`: T_r, at most;
+    `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload.
+    """
 
     routes: Routes
     budgets: ClassBudgets
@@ -91,7 +95,7 @@ class TransferTimes:
     def _left(
         self, links: Way, end_s: float, beside: Sequence[Booking]
     ) -> Iterator[tuple[float, float, float]]:
-        """(from, until, rate) of what the path has beside others, piece by piece into the past; the first of all has no begin."""
+        """Yield (from, until, rate) of the path beside others, piece by piece into the past; the first of all has no begin."""
         others = [each for each in beside if not set(links).isdisjoint(each.links)]
         edges_s = sorted({edge_s for each in others for edge_s in (each.from_s, each.until_s)}, reverse=True)
         budgets = self.budgets.together

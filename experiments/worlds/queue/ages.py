@@ -2,8 +2,8 @@
 
 During a gap the number waiting depends on its number at the last spot and on the age alone. It climbs at rate lambda
 while jobs are admitted, stands still while they are not, and falls to 0 at the age of leaving. Its table by age and the
-law of the gap give the chain of the numbers that spots find, so pi_0, and the cost by Theorem 1. They also give the
-mean number over time, so the mean delay, by Little's law, of all jobs: those that leave wait too.
+law of the gap give the chain of the numbers that spots find. From it follow pi_0, and the cost by Theorem 1. Table and
+law also give the mean number over time, so the mean delay, by Little's law, of all jobs: those that leave wait too.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from experiments.theory.laws import Law
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Jobs and spots are independent renewal processes, both with a renewal at time 0; hours throughout.
+    """Independent renewal processes of jobs and of spots, both with a renewal at time 0; hours throughout.
 
     `k` is the cost of on-demand where spot costs 1. ValueError: k below 1, a life of offers below 0.
     """

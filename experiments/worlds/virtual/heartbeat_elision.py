@@ -3,8 +3,7 @@
 Live, each agent sends a heartbeat every second. Over two months of 53 hosts that would be 280 million messages. While
 all is well, their only effects are that leases run on and that the coordinator has the jobs' progress. So here a host's
 pulse is *held* once its agent's last heartbeat is acknowledged: leases do not end. Before every decision of the
-coordinator each job's progress is set as the last heartbeat would have set it (at most a heartbeat later than live: not
-at all).
+coordinator each job's progress is set as a heartbeat of that moment would set it.
 
 As soon as something happens to a connection or to either of its ends, the pulse is *roused*. Leases are set to the rest
 that the last heartbeats would have left, and the next heartbeat is due when it would have been. From there on

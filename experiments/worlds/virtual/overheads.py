@@ -1,8 +1,8 @@
 """Overheads of the machinery: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
 
 They are machine time, so no scale applies to them. Live runs were measured on one machine of two cores. The defaults
-are the middle of the journals of demonstrations on such a machine while a fifth of it is busy (`reclaimnet compare`
-measures them again, and shows both). The overhead of a real campus is the paper's T_r. `costs_of` chooses laws within
+are the middle of the journals of demonstrations on such a machine while a fifth of it is busy. `reclaimnet compare`
+measures them again, and shows both. The overhead of a real campus is the paper's T_r. `costs_of` chooses laws within
 the restart and snapshot times that P3 reserves, as its promise requires: beyond these, only faults are late.
 """
 
@@ -18,7 +18,7 @@ Span = tuple[float, float]  # drawn uniformly between these
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Seconds. A span is drawn for each use, from the stream of its purpose."""
+    """Overheads in seconds. A span is drawn for each use, from the stream of its purpose."""
 
     message_s: float = 0.001  # one way between an agent and the coordinator, beside the links' delays
     boot_s: Span = (0.0, 0.05)  # of an agent, at the start of a run

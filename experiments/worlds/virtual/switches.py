@@ -40,7 +40,7 @@ class ProgrammedSwitches:
         self._through: dict[str, dict[str, set[tuple[str, str]]]] = {}
 
     def follow(self, left: DeadTrunks, pins: Sequence[WayPin]) -> bool:
-        """Have the tables that lead over none of these trunks, and pinned traffic by its ways. Whether other trunks are left."""
+        """Use tables that lead over none of these trunks, and pin traffic to its ways. Return whether other trunks are left."""
         are_others = left != self._left
         if are_others or tuple(pins) != self._pins:
             self._left, self._pins, self._walk = left, tuple(pins), None
@@ -52,9 +52,9 @@ class ProgrammedSwitches:
         return are_others
 
     def weigh(self, loads: Mapping[tuple[str, str], float]) -> bool:
-        """Have groups that heed what grants take of trunks, wire bytes/s.
+        """Weigh groups by what grants take of trunks, wire bytes/s.
 
-        Whether some that were asked for share in other parts now.
+        Return whether some that were asked for share in other parts now.
         """
         self._loads, are_others = loads, False
         for target, before in self._hops.items():

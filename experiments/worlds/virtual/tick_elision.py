@@ -1,16 +1,16 @@
 """Elision of the coordinator's ticks that can change nothing.
 
-Live, it wakes every control period (10 s at real scale) to try degraded migrations again, to serve jobs that wait, to
-find better standbys, and to plan all checkpoints again. Over two months that is half a million plans, and nearly all
-repeat the one before. They depend on hosts, jobs, flows and measurements, which only events change, and on the hazard,
-which has one value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
+Live, it wakes every control period (10 s at real scale). It then tries degraded migrations again, serves jobs that
+wait, finds better standbys, and plans all checkpoints again. Over two months that is half a million plans, and nearly
+all repeat the one before. They depend on hosts, jobs, flows and measurements, which only events change, and on the
+hazard, which has one value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
 
-- after a tick that led to nothing the next one is due an hour of the scenario's day later (sooner at the beginning, while
-  estimates rest on little);
+- after a tick that led to nothing, the next one is due an hour of the scenario's day later; sooner at the beginning,
+  while estimates rest on little;
 - a tick that led to something is followed by the next, as live;
-- so is an event that changed the size of a job's checkpoints, or that changed anything while a job waits, is
-  degraded, or has a loss budget that its standby cannot keep. Other events have planned everything again themselves.
-  Rates of checkpoints are no change: plans depend on reservations for migrations, not on the rates of checkpoints.
+- so is an event that changed the size of a job's checkpoints. So is any change while a job waits, is degraded, or has a
+  loss budget that its standby cannot keep. Other events have planned everything again themselves. Rates of checkpoints
+  are no change: plans depend on reservations for migrations, not on the rates of checkpoints.
 
 The decisions are the parent's, all of them: this class only moves the time of its next tick.
 """
@@ -53,7 +53,7 @@ QUIET = frozenset(
 
 
 class ElidingCoordinator(Coordinator):
-    """See the module."""
+    """Coordinator without the ticks that can change nothing; see the module."""
 
     def __init__(self, campus: Campus, protocol: Protocol, terms: Queue, draw: Callable[[], float]) -> None:
         super().__init__(campus, protocol, terms, draw)

@@ -3,12 +3,12 @@
 Begin here. The world performs the effects of the cores (`_perform` for the coordinator, `_act` for an agent) through
 its parts. Each part reports its results as events for a core:
 
-    connections         messages, in order, lost only with their connection
-    workloads           processes as progress models, snapshots
-    transfers           checkpoints as flows of the fluid network
-    heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
-    research            traffic of research users
-    links               cables that are slow or down, and the routes around dead trunks
+    connections         messages, in order, lost only with their connection.
+    workloads           processes as progress models, snapshots.
+    transfers           checkpoints as flows of the fluid network.
+    heartbeat_elision   heartbeats that can change nothing are left out (`quiet`).
+    research            traffic of research users.
+    links               cables that are slow or down, and the routes around dead trunks.
 
 No clock is read, and all random numbers come from named streams of the seed: the same arguments give the same facts,
 byte for byte. Faults are methods here, or functions handed in (`faults`).
