@@ -8,11 +8,11 @@ the journal's, seconds since the first start, to the bit: another core that hand
 same (`recovery`).
 
 A peer that breaks the protocol, resets its connection at any moment, or does not read its messages, loses that
-connection and nothing else. Until its Hello it has few connections, short frames and little time, and each host of the
-campus keeps a connection, however many come from elsewhere. Agents' messages are handled in turn, one by one. An agent
-that sends more than any honest one has to is delayed (`WORDS_PER_S`). An error while a peer is served that is not one
-of PEER_ERRORS is a fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken
-for a peer's.
+connection and nothing else. Until its Hello it has few connections, short frames and little time. Each host of the
+campus keeps a connection, however many come from elsewhere. Agents' messages are handled in turn, one by one. An
+agent that sends more than any honest one has to is delayed (`WORDS_PER_S`). An error while a peer is served that is
+not one of PEER_ERRORS is a fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would
+be taken for a peer's.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Peer(Generic[ToPeer]):
 
 @dataclass
 class CoordinatorHost(Driver[ev.Event, do.Effect]):
-    """Runs a core over sockets. `draws` decides which jobs join the queue at its brim (paper B)."""
+    """A core run over sockets. `draws` decides which jobs join the queue at its brim (paper B)."""
 
     core: Coordinator
     journal: Journal

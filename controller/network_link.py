@@ -32,12 +32,7 @@ _DECODER = msgspec.json.Decoder(FromController)
 
 
 class NetworkLink:
-    """A connection.
-
-    `handle` gets the controller's messages, as events.
-
-    `is_trunk` returns whether two nodes are the ends of a trunk of the campus; requests for others are dropped.
-    """
+    """A connection to the network's controller."""
 
     def __init__(
         self, socket: Path, handle: Callable[[ev.Event], None], is_trunk: Callable[[str, str], bool]

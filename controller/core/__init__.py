@@ -1,6 +1,7 @@
-"""The decisions, and nothing else: pure functions and small pure state. Time, draws and measurements are arguments;
-answers are values. May import `topologies`, `controller.numerics`, and `testbed`'s messages, units and errors; never a
-clock, a socket or a thread.
+"""The decisions, and nothing else: pure functions and small pure state.
+
+Time, draws and measurements are arguments; answers are values. May import `topologies`, `controller.numerics`, and
+`testbed`'s messages, units and errors; never a clock, a socket or a thread.
 
 From the top: `coordinator` (event in, effects out) calls `lifecycle` (what an event means for jobs and hosts), which reads
 and changes `model` (the cluster: what the coordinator believes) and asks `policies` (a row for each system) which theory

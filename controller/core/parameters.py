@@ -35,7 +35,7 @@ LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned."""
+    """The queue of paper B: join it at level r = N + p, or go to on-demand; r is learned."""
 
     # k: what a job costs on-demand; on a spot slot it costs 1
     on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)
@@ -59,7 +59,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
+    """The protocols of paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
     # the system: a row of the table of systems, or module:NAME; it has its overrides in its name, reclaimnet+vault=false
     policy: str = choice((), "reclaimnet")

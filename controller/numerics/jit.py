@@ -1,10 +1,12 @@
 """Machine code for the inner loops of decisions: numba compiles them at their first call and keeps the result beside the source.
 
-numba looks at one file to see whether what it kept is out of date, but what is kept has grown together with functions of other
-files. So the folder is named by the text of all files that have compiled functions: after a change in one, all are made anew.
+numba looks at one file to see whether what it kept is out of date, but what is kept includes functions of other
+files. So the folder is named by the text of all files that have compiled functions: after a change in one, all are
+made again.
 
-Additions are made in the order of the text, and no two operations are fused, so every machine has the same bits, and so has plain
-Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives an infinity or NaN, as in numpy.
+Additions are made in the order of the text, and no two operations are fused, so every machine has the same bits. So
+has plain Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives an infinity or NaN, as in
+numpy.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ for _function in (polynomial, exp_of_parts):
 
 
 def compiled(function: F) -> F:
-    """The same function in machine code; it may call others that are compiled."""
+    """Return the same function in machine code; it may call others that are compiled."""
     made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
     MADE.append(made)
     return made
@@ -55,14 +57,14 @@ def compiled(function: F) -> F:
 
 @compiled
 def exp(x: float) -> float:
-    """`portable_math.exp` of a number between its limits."""
+    """Return `portable_math.exp` of a number between its limits."""
     times = np.rint(x * PER_LN2)
     return math.ldexp(exp_of_parts(x, times), int(times))
 
 
 @compiled
 def survivals(expected: Floats) -> Floats:
-    """exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
+    """Return exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
     answer = np.zeros(len(expected))
     for place in range(len(expected)):
         if expected[place] < MAX_EXPONENT:

@@ -1,15 +1,15 @@
 """exp, log and cube root to the same last bit on every machine.
 
-IEEE 754 fixes the result of + - * / and of the square root, and of nothing else. Libraries choose the code of exp and log by
-the processor: glibc has one with fused multiply-add and one without, numpy one for AVX-512; their last digits differ, and so
-does that of a matrix product or a linear solver of a BLAS. One last digit is enough for another decision some days later,
-and then a seed names one run here and another there. What decides, or draws what is decided on, therefore uses these: the
-same few additions, multiplications and divisions in the same order for a number and for an array, within three units of the last
-place of the true value.
+IEEE 754 fixes the result of + - * / and of the square root, and of nothing else. Libraries choose the code of exp and
+log by the processor: glibc has one with fused multiply-add and one without, numpy one for AVX-512; their last digits
+differ, and so does that of a matrix product or a linear solver of a BLAS. One last digit is enough for another
+decision some days later, and then a seed names one run here and another there. What decides, or draws what is decided
+on, therefore uses these. They do the same few additions, multiplications and divisions in the same order for a number
+and for an array. Results are within three units of the last place of the true value.
 
-The methods are the ordinary ones (Cody and Waite, Software Manual for the Elementary Functions, 1980): the exponent is
-split off exactly; log of the mantissa m is 2 artanh((m - 1)/(m + 1)) by its series, exp of what is left of a multiple of log 2 is
-Taylor's, a cube root is Newton's.
+The methods are the ordinary ones (Cody and Waite, Software Manual for the Elementary Functions, 1980): the exponent
+is split off exactly; log of the mantissa m is 2 artanh((m - 1)/(m + 1)) by its series. exp of what is left of a
+multiple of log 2 is Taylor's, a cube root is Newton's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CUBE_STEPS = 5  # of Newton, from at most 16 % off
 
 
 def log(x: float) -> float:
-    """The natural logarithm; minus infinity of 0. ValueError: x is negative, or not a number."""
+    """Return the natural logarithm; minus infinity of 0. ValueError: x is negative, or not a number."""
     if not x >= 0.0:
         raise ValueError(f"log of {x}: a number of 0 or more")
     if x == 0.0 or x == math.inf:
@@ -45,7 +45,7 @@ def log(x: float) -> float:
 
 
 def exp(x: float) -> float:
-    """e to the x; infinite above 709.78, like numpy's."""
+    """Return e to the x; infinite above 709.78, like numpy's."""
     if not LOWEST < x < HIGHEST:
         return math.inf if x >= HIGHEST else x if x != x else 0.0
     times = float(round(x * PER_LN2))
@@ -53,14 +53,14 @@ def exp(x: float) -> float:
 
 
 def expm1(x: float) -> float:
-    """e to the x, less 1, without loss of digits near 0."""
+    """Return e to the x, less 1, without loss of digits near 0."""
     if abs(x) >= 0.5:
         return exp(x) - 1.0
     return x * float(polynomial(x, TAYLOR[:-1]))
 
 
 def log1p(x: float) -> float:
-    """The logarithm of 1 + x, without loss of digits near 0. ValueError: x is below -1."""
+    """Return the logarithm of 1 + x, without loss of digits near 0. ValueError: x is below -1."""
     if abs(x) >= 0.3:
         return log(1.0 + x)
     s = x / (2.0 + x)
@@ -68,13 +68,13 @@ def log1p(x: float) -> float:
 
 
 def artanh_part(s: float) -> float:
-    """2 artanh(s)/s."""
+    """Return 2 artanh(s)/s."""
     square = s * s
     return 2.0 + square * float(polynomial(square, SERIES))
 
 
 def cbrt(x: float) -> float:
-    """The cube root of x, 0 or more (ValueError)."""
+    """Return the cube root of x, 0 or more (ValueError)."""
     if not x >= 0.0:
         raise ValueError(f"cube root of {x}: a number of 0 or more")
     if x == 0.0 or x == math.inf:
@@ -89,8 +89,10 @@ def cbrt(x: float) -> float:
 
 
 def rounded(x: float) -> float:
-    """Round to 32 bits, nine digits: for a function that only a library has, whose last digits then hardly ever matter (where
-    they differ by 1e-16 at all, once in some million values)."""
+    """Round to 32 bits, nine digits, for a function that only a library has.
+
+    Its last digits then hardly ever matter (where they differ by 1e-16 at all, once in some million values).
+    """
     mantissa, exponent = math.frexp(x)
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
 
@@ -99,7 +101,7 @@ def rounded(x: float) -> float:
 
 
 def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """The polynomial of these coefficients, the highest first."""
+    """Return the polynomial of these coefficients, the highest first."""
     value = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
         value = value * x + coefficient
@@ -107,5 +109,5 @@ def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 
 def exp_of_parts(x: Any, times: Any) -> Any:
-    """e to the x, divided by 2 to the `times`."""
+    """Return e to the x, divided by 2 to the `times`."""
     return polynomial((x - times * LN2_HIGH) - times * LN2_LOW, TAYLOR)

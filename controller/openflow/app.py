@@ -1,13 +1,13 @@
 """OpenFlow 1.3 through os-ken: gives every switch the tables of `routes`, and keeps them with the trunks' state.
 
-On connection a switch reports which ports are up, whether it knows bundles, and which rules and groups it has; it is sent the
-difference, then a barrier. Messages that are sent together take effect at once: they go in a bundle, which is committed when the
-switch has taken every message of it, and else discarded. After a refusal the switch is read anew, and the change under way is
-given up. A switch that knows no bundles gets the messages as they are.
+On connection a switch reports which ports are up, whether it knows bundles, and which rules and groups it has; it is
+sent the difference, then a barrier. Messages that are sent together take effect at once: they go in a bundle, which
+is committed when the switch has taken every message of it, and else discarded. After a refusal the switch is read
+again, and the change under way is given up. A switch that knows no bundles gets the messages as they are.
 
-A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed
-(GROUP_MOD), while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line
-of JSON.
+A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are
+changed (GROUP_MOD). The switch at the trunk has already turned to its next live bucket by itself. What happens is
+written as a line of JSON.
 
 A change that is planned (ways that the coordinator wants, a trunk that is to be drained) loses no packet: switches get it stage
 by stage, those nearest to where packets go first, each stage when packets follow the one before (`tables.staged`, `caches`). What
@@ -83,7 +83,7 @@ class Posted(EventBase):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class _Session:
-    """A connected switch. `installed` is None until all of its answers are there, which its `reading` barrier says."""
+    """A connected switch. `installed` is None until all of its answers are there, as the end of its `reading` barrier shows."""
 
     name: str
     datapath: Any
@@ -252,7 +252,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def barrier_passed(self, event: Any) -> None:
-        """Go on where all that was sent has been done; say so when the last switch has taken all that it was sent."""
+        """Go on where all that was sent has been done; report when the last switch has taken all that it was sent."""
         session, xid = self._session(event), event.msg.xid
         if not session or xid not in session.barriers:
             return
@@ -274,8 +274,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def refused(self, event: Any) -> None:
-        """Report a message that a switch refused, if it is not the question whether it knows bundles: its tables are not what was
-        wanted, and are read anew; a planned change is given up."""
+        """Report a message that a switch refused, if it is not the question whether it knows bundles.
+
+        The switch's tables are not what was wanted, and are read again; a planned change is given up.
+        """
         session, msg = self._session(event), event.msg
         if session and msg.xid in session.probes:
             session.has_bundles = False
@@ -415,8 +417,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         return None if self.socket is None else self.socket.with_name("ways.json")
 
     def _weigh(self, loads: dict[tuple[str, str], float]) -> None:
-        """Share research by what grants leave of trunks, at once: no group gets another way by that. Groups that a planned change
-        has not reached yet get it with the end of that."""
+        """Share research by what grants leave of trunks, at once: no group gets another way by that.
+
+        Groups that a planned change has not reached yet get it with the end of that.
+        """
         self._loads, has_sent = loads, self._has_sent
         pins = (self._setting or self._have).pins
         self._wanted = tables(self.topology, self._left, pins, loads)
@@ -457,7 +461,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send the next stage, if packets follow the one before; after the last, say that it is done."""
+        """Send the next stage, if packets follow the one before; after the last, report that it is done."""
         if self._setting is None or self._is_waiting or not self._all_programmed():
             return
         if self._has_sent:
@@ -482,8 +486,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             self._change()
 
     def _give_up(self) -> None:
-        """A switch lacks what it should have, and later stages would lead packets to where nothing leads on. What switches have
-        by now leads every packet; the next change begins from there."""
+        """Give the planned change up: a switch lacks what it should have, and later stages would lead packets to nowhere.
+
+        What switches have by now leads every packet; the next change begins from there.
+        """
         self._stages.clear()
         if self._setting is not None:
             self._tell("given_up", number=self._setting.number)
@@ -510,7 +516,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._post(go_on)
 
     def _clear(self, changes: int) -> None:
-        """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""
+        """Take away what only old ways needed, now that no packet is on one; trunks may be cut."""
         if self._setting is not None or changes != self._changes:
             return  # the next change ends with this, too
         for session in self._sessions.values():

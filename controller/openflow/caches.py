@@ -1,5 +1,7 @@
-"""Delay until packets follow the tables. A switch of Open vSwitch answers a barrier when its tables have changed. Until its
-revalidator has looked through the caches, it goes on sending packets as it has cached them.
+"""Delay until packets follow the tables.
+
+A switch of Open vSwitch answers a barrier when its tables have changed. Until its revalidator has looked through the
+caches, it goes on sending packets as it has cached them.
 """
 
 from __future__ import annotations
@@ -20,11 +22,7 @@ LOOK_WITHIN_S, AGAIN_S = 2.0, 1.0  # a look takes milliseconds, on a busy machin
 
 
 def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
-    """Return when the caches of all switches of a daemon follow what their tables were when this was called.
-
-    `control` is the daemon's control socket; `touch` changes a table (to what it is), so that a look begins at once and not
-    within half a second. A look that is under way may have passed what has just changed: a second is waited for.
-    """
+    """Wait until the caches of all switches of a daemon follow what their tables were when this was called."""
     looks = 0
     while looks < 2:
         try:
@@ -41,8 +39,11 @@ def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
 
 
 def wake(control: Path) -> None:
-    """Have a daemon look at its connections, now and a little later: Open vSwitch 3.1, when a controller's first message comes
-    after its own, does not notice until something else wakes it, up to half a second later."""
+    """Have a daemon look at its connections, now and a little later.
+
+    Open vSwitch 3.1 may not notice a controller's first message, if that comes after its own. Only when something
+    else wakes it does it look, up to half a second later.
+    """
     for pause_s in (0.0, *WAKE_AGAIN_S):
         time.sleep(pause_s)
         with contextlib.suppress(OSError), _asked(control, "version", WAKE_AGAIN_S[-1]) as daemon:

@@ -31,7 +31,7 @@ class Client:
         self._connection = connection
 
     def tell(self, message: FromController) -> None:
-        """Say this, if it still listens."""
+        """Send this, if the client still listens."""
         with contextlib.suppress(OSError):
             self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
@@ -42,7 +42,7 @@ class Client:
 
 
 class Clients:
-    """Listens; `hear(client, message)` is called in the client's own thread, with None when the connection has ended."""
+    """A listener for clients; each client's thread calls its callback with (client, message), None after the connection's end."""
 
     def __init__(self, path: Path, hear: Callable[[Client, ToController | None], None]) -> None:
         self._hear, self._slots = hear, threading.BoundedSemaphore(MOST_CLIENTS)

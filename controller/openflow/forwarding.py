@@ -1,8 +1,8 @@
 """Ways that packets take through the switches' tables: the virtual campus sends by these.
 
-The testbed's own classes are looked up as switches do (`TableWalk`). Research is shared by SELECT groups: hashes of many
-connections know nothing of each other, so of all that comes to a switch each neighbour gets the part of its slots
-(`ways_of_many`); one connection goes by its hash (`way_of_one`).
+The testbed's own classes are looked up as switches do (`TableWalk`). Research is shared by SELECT groups: hashes of
+many connections are independent, so of all that comes to a switch each neighbour gets the part of its slots
+(`ways_of_many`). One connection goes by its hash (`way_of_one`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TableWalk:
         self._trunks = {(s, port) for s, ports in topology.ports.items() for port in ports.values()}
 
     def way(self, source: Station, target: Station, traffic: TrafficClass) -> list[str] | None:
-        """The switches that a host's packets to another pass, in order; None: they are dropped on their way.
+        """Return the switches that a host's packets to another pass, in order; None: they are dropped on their way.
 
         ValueError: it is of a class that switches share by a hash of each connection, or it goes in a circle.
         """
@@ -163,7 +163,7 @@ def ways_of_many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
 
 
 def way_of_one(hops: Hops, source: str, hash_at: Callable[[str], float]) -> list[str]:
-    """The switches that one connection passes to the target. `hash_at`: its hash at a switch, from 0 to less than 1."""
+    """Return the switches that one connection passes to the target. `hash_at`: its hash at a switch, from 0 to less than 1."""
     way = [source]
     while leading := hops[way[-1]]:
         below = accumulate(leading.values())

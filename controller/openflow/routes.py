@@ -1,5 +1,6 @@
-"""Routes of a campus with several paths: topology, dead trunks, pins and loads in, every switch's tables out. Pure; a restart
-finds the same.
+"""Routes of a campus with several paths: topology, dead trunks, pins and loads in, every switch's tables out.
+
+Pure; a restart finds the same.
 
 Two kinds of traffic take two kinds of route.
 
@@ -11,20 +12,22 @@ lead back here (a loop-free alternate, RFC 5286). With one trunk dead this canno
 switch, so it does not meet the dead trunk either. With two dead at once it may, for the milliseconds until the controller has
 new routes.
 
-**Pins.** From one host to another the own classes may be pinned to another way, as P3 charges it: a rule for the two addresses
-at each switch of the way but the last, above those of the tree. It leads into a group of its own: the first bucket is the way's,
-the others are neighbours from which the tree leads to the end without meeting the way again, so local failover cannot loop.
-A pin whose way crosses a dead trunk is left out, and its packets take the tree.
+**Pins.** From one host to another the own classes may be pinned to another way, as P3 charges it: a rule for the two
+addresses at each switch of the way but the last, above those of the tree. It leads into a group of its own: the first
+bucket is the way's. The others are neighbours from which the tree leads to the end without meeting the way again, so
+local failover cannot loop. A pin whose way crosses a dead trunk is left out, and its packets take the tree.
 
-**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, each weighted by its room: what
-grants leave of the trunk there, and no more than the room of the ways that go on from there. Every step comes one nearer, so no
-loop is possible, whatever the hash decides. Open vSwitch hashes a connection alike at every switch, and looks at the last bits:
-of what one switch has sent to the left the next would send all to the left again, and half of a fat tree's core would stay
-empty. So each slot of the hash is a bucket of its own, and slots are dealt out in an order that is the switch's own.
+**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, each weighted by its
+room: what grants leave of the trunk there, and no more than the room of the ways that go on from there. Every step
+comes one nearer, so no loop is possible, whatever the hash decides. Open vSwitch hashes a connection alike at every
+switch, and looks at the last bits: of what one switch has sent to the left the next would send all to the left again.
+Half of a fat tree's core would stay empty. So each slot of the hash is a bucket of its own, and slots are dealt out
+in an order that is the switch's own.
 
-Nothing is learned from packets. ARP is answered by the first switch that hears it (unless the host that is asked for hangs on the
-very port that the question came from: it answers itself, and a second answer would teach the bridge there that it moved). What
-no rule names is dropped: there is no flooding, so loops in the cabling are harmless.
+Nothing is learned from packets. ARP is answered by the first switch that receives it. If the host that is asked for
+hangs on the very port that the question came from, no switch answers. The host does so itself, and a second answer
+would teach the bridge there that it moved. What no rule names is dropped: there is no flooding, so loops in the
+cabling are harmless.
 """
 
 from __future__ import annotations
@@ -67,9 +70,12 @@ def tables(
     pins: Iterable[WayPin] = (),
     loads: Mapping[tuple[str, str], float] = NO_LOADS,
 ) -> dict[str, SwitchTables]:
-    """Every switch's tables. `dead`: trunks (their two switches) that carry nothing, or are to be left; what they cut off is
-    unreachable. `pins`: those that cannot be (a dead trunk, no such host) are left out. `loads`: bytes/s that are granted from
-    one switch to another; they move research alone, for grants have their way by then."""
+    """Return every switch's tables.
+
+    `dead`: trunks (their two switches) that carry nothing, or are to be left; what they cut off is unreachable.
+    `pins`: those that cannot be (a dead trunk, no such host) are left out. `loads`: bytes/s that are granted from one
+    switch to another; they move research alone, for grants have their way by then.
+    """
     live = live_neighbours(topology, dead)
     tree = tree_of(topology.root, topology.switches, live)
     targets = [name for name, stations in topology.stations_at.items() if stations]
@@ -125,7 +131,7 @@ def _pin(
     own_hops: dict[str, dict[str, str]],
     groups_before: int,
 ) -> Iterator[tuple[str, tuple[FlowRule, Group, int, int]]]:
-    """Each switch of the way but the last, and what it gets: rule, group, the group's number, stage."""
+    """Yield each switch of the way but the last, and what it gets: rule, group, the group's number, stage."""
     way = [node for node in pin.nodes if node in topology.switches]
     source, target = topology.station_of.get(pin.nodes[0]), topology.station_of.get(pin.nodes[-1])
     if source is None or target is None or not way or (way[0], way[-1]) != (source.switch, target.switch):
@@ -154,11 +160,7 @@ def tables_meanwhile(
     before: Iterable[WayPin],
     loads: Mapping[tuple[str, str], float] = NO_LOADS,
 ) -> dict[str, SwitchTables]:
-    """Tables that lead all packets as `tables` does, to be taken first by switches that had the pins `before`.
-
-    What a pin led that is given up goes by the tree, but its rules along the tree are there. Where they are taken away
-    afterwards, no packet goes another way, in whatever order that happens.
-    """
+    """Return tables that lead all packets as `tables` does, to be taken first by switches that had the pins `before`."""
     stay = {(pin.nodes[0], pin.nodes[-1]) for pin in pins}
     given_up = [pin for pin in before if (pin.nodes[0], pin.nodes[-1]) not in stay]
     home = [pin for old in given_up if (pin := along_the_tree(topology, dead, old)) is not None]
@@ -166,7 +168,7 @@ def tables_meanwhile(
 
 
 def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin | None:
-    """The same pin, by the tree's way; None, if there is none."""
+    """Return the same pin, by the tree's way; None, if there is none."""
     source, target = topology.station_of.get(pin.nodes[0]), topology.station_of.get(pin.nodes[-1])
     if source is None or target is None:
         return None
@@ -184,7 +186,7 @@ def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin 
 
 
 def _steps(hops: dict[str, str], target: str) -> dict[str, int]:
-    """switch -> switches that a packet still passes on its way to the target, itself left out."""
+    """Return, for each switch, how many switches a packet still passes on its way to the target, itself left out."""
     steps = {target: 0}
     for switch in hops:
         passed = [switch]
@@ -196,7 +198,7 @@ def _steps(hops: dict[str, str], target: str) -> dict[str, int]:
 
 
 def live_neighbours(topology: Topology, dead: DeadTrunks) -> dict[str, list[str]]:
-    """switch -> neighbours over trunks that are not dead, in the order of the trunks."""
+    """Return the neighbours of each switch over trunks that are not dead, in the order of the trunks."""
     gone = frozenset(dead)
     return {s: [n for n in ports if frozenset((s, n)) not in gone] for s, ports in topology.ports.items()}
 
@@ -208,11 +210,11 @@ def own_hops_to(
     distance: dict[str, int],
     sources: Collection[str],
 ) -> dict[str, str]:
-    """switch -> next switch for the own classes towards `target`; itself and what cannot reach it are absent.
+    """Return the next switch of each for the own classes towards `target`; itself and what cannot reach it are absent.
 
-    Switches on the tree's way from one of `sources` (where hosts hang) take the tree; the next one is on that way, too. The
-    others meet such packets only on a way around a dead trunk: they take a shortest way, step by step nearer until they reach
-    the target or a switch on the tree's way. So there are no loops.
+    Switches on the tree's way from one of `sources` (where hosts hang) take the tree; the next one is on that way,
+    too. The others meet such packets only on a way around a dead trunk. They take a shortest way, step by step nearer
+    until they reach the target or a switch on the tree's way. So there are no loops.
     """
     in_tree = breadth_first(target, tree.__getitem__)
     hops = {
@@ -227,7 +229,7 @@ def own_hops_to(
 
 
 def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[str, list[str]]) -> Group:
-    """The next hop, then every neighbour whose own way does not lead back here."""
+    """Return the next hop, then every neighbour whose own way does not lead back here."""
     first = hops[switch]
     ways = [first]
     for neighbour in live[switch]:
@@ -246,9 +248,10 @@ def research_hops_to(
     live: Mapping[str, list[str]],
     loads: Mapping[tuple[str, str], float] = NO_LOADS,
 ) -> dict[str, dict[str, int]]:
-    """switch -> each neighbour that is one step nearer to the target -> its slots: research is shared as there is room by it.
+    """Return, for each switch, the slots of each neighbour that is one step nearer to the target.
 
-    `distance`: `paths.distances_to` the target, the nearest first. Of the target itself there is no neighbour.
+    Research is shared as there is room by it. `distance`: `paths.distances_to` the target, the nearest first. Of the
+    target itself there is no neighbour.
     """
     rooms: dict[str, dict[str, float]] = {}  # bytes/s of research
     slots: dict[str, dict[str, int]] = {}
@@ -266,7 +269,7 @@ def research_hops_to(
 
 @lru_cache(1024)
 def _deal(rooms: tuple[float, ...]) -> tuple[int, ...]:
-    """Slots of a hash in proportion to these, one at least (by the method of Webster: less room never means more slots)."""
+    """Deal slots of a hash in proportion to these, one at least (by the method of Webster: less room never means more slots)."""
     slots = [1] * len(rooms)
     if len(rooms) > 1:
         for _ in range((SLOTS if len(rooms) <= FEW else MOST_SLOTS) - len(rooms)):
@@ -276,7 +279,7 @@ def _deal(rooms: tuple[float, ...]) -> tuple[int, ...]:
 
 
 def _share(switch: str, ports: Mapping[str, int], slots: Mapping[str, int]) -> Group:
-    """A bucket for each slot; where a next hop gets more or fewer, only those slots lead elsewhere."""
+    """Return a bucket for each slot; where a next hop gets more or fewer, only those slots lead elsewhere."""
     order = _order(switch, sum(slots.values()))
     led = [ports[neighbour] for neighbour, its in slots.items() for _ in range(its)]
     return Group(
@@ -286,13 +289,13 @@ def _share(switch: str, ports: Mapping[str, int], slots: Mapping[str, int]) -> G
 
 @lru_cache(1024)
 def _order(switch: str, count: int) -> tuple[int, ...]:
-    """Slots in the order in which this switch deals them out: as if drawn, and the same in every process."""
+    """Return the slots in the order in which this switch deals them out: as if drawn, and the same in every process."""
     drawn = [blake2b(f"{switch} {slot}".encode(), digest_size=8).digest() for slot in range(count)]
     return tuple(sorted(range(count), key=drawn.__getitem__))
 
 
 def _arp(topology: Topology, switch: str) -> Iterable[FlowRule]:
-    """Answers for every host of the campus, at switches that have hosts; none for hosts behind the port that asks."""
+    """Yield answers for every host of the campus, at switches that have hosts; none for hosts behind the port that asks."""
     here = topology.stations_at[switch]
     if not here:
         return

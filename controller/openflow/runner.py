@@ -10,8 +10,10 @@ from testbed.logs import log_level
 
 
 def prepare() -> None:
-    """Call before anything imports os_ken: it chooses its threads when imported, and without a logger it swallows what
-    handlers raise."""
+    """Prepare os_ken; call before anything imports it.
+
+    It chooses its threads when imported, and without a logger it swallows what handlers raise.
+    """
     os.environ["OSKEN_HUB_TYPE"] = "native"
     logging.basicConfig(level=log_level(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
 

@@ -1,8 +1,9 @@
 """Flow and group tables as data, and what changes one state of a switch into another without a moment that loses packets.
 
-A rule is known by its cookie, a hash of all that it says: what a switch reports after a restart of the controller is compared by
-cookies, without parsing it. Order of an update: groups are made or changed, rules that need them added (an added rule replaces
-one with the same match and priority), rules that are no longer wanted deleted, and last groups that nothing uses.
+A rule is known by its cookie, a hash of its whole content: what a switch reports after a restart of the controller is
+compared by cookies, without parsing it. Order of an update: groups are made or changed, then rules that need them
+added (an added rule replaces one with the same match and priority). Then rules that are no longer wanted are deleted,
+and last groups that nothing uses.
 """
 
 from __future__ import annotations
@@ -45,28 +46,28 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Send through a port (never back through the one it came by)."""
+    """The action of sending through a port (never back through the one it came by)."""
 
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToGroup:
-    """Send through a group."""
+    """The action of sending through a group."""
 
     group: int
 
 
 @dataclass(frozen=True, slots=True)
 class GotoTable:
-    """Go on in another table."""
+    """The action of going on in another table."""
 
     table: int
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerArp:
-    """Turn an ARP request into its answer, and send it back through the port it came by."""
+    """The action of turning an ARP request into its answer, and sending it back through the port it came by."""
 
     mac: str
     address: str
@@ -74,7 +75,7 @@ class AnswerArp:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Forward nowhere."""
+    """The action of forwarding nowhere."""
 
 
 Action = Output | ToGroup | GotoTable | AnswerArp | Drop
@@ -128,13 +129,16 @@ class Update:
     groups_deleted: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Number of messages."""
+        """Return the number of messages."""
         return sum(len(getattr(self, each.name)) for each in fields(self))
 
 
 def staged(update: Update, wanted: SwitchTables) -> list[Update]:
-    """The same update in parts, by stage; the last, which takes away what is no longer wanted, is for when no packet is on an old
-    way any more. (Numbers of groups and cookies do not meet: a cookie is a hash of 64 bits.)"""
+    """Return the same update in parts, by stage.
+
+    The last part takes away what is no longer wanted, when no packet is on an old way any more. (Numbers of groups
+    and cookies do not meet: a cookie is a hash of 64 bits.)
+    """
     last = max(wanted.stages.values(), default=0)
     parts = []
     for stage in range(last + 1):
@@ -163,7 +167,10 @@ def after(installed: Installed, update: Update) -> Installed:
 
 
 def difference(installed: Installed, wanted: SwitchTables) -> Update:
-    """The least update: what is as it should be is not touched. A group of another kind is changed like one of other buckets."""
+    """Return the least update: what is as it should be is not touched.
+
+    A group of another kind is changed like one of other buckets.
+    """
     groups = installed.groups
     return Update(
         groups_added={n: g for n, g in wanted.groups.items() if n not in groups},

@@ -43,8 +43,10 @@ def rule_mod(datapath: Any, rule: FlowRule) -> Any:
 
 
 def bundle_control(datapath: Any, kind: int, bundle: int) -> Any:
-    """Return the message that opens, commits or discards a bundle (ONF's extension 230): its messages take effect at once, or
-    none does."""
+    """Return the message that opens, commits or discards a bundle (ONF's extension 230).
+
+    The bundle's messages take effect at once, or none does.
+    """
     return parser.ONFBundleCtrlMsg(datapath, bundle, kind, BUNDLED, [])
 
 

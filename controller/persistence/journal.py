@@ -6,8 +6,8 @@ promises are on disk (against the death of processes; WAL with synchronous=NORMA
 power). A third, `origin`, holds the coordinator's identity and the moment of its time 0: a coordinator begins again
 from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 
-A line that could not be read back is not written (`encoded`). One that lies there all the same, from an earlier version
-or a torn disk, is named by its number and time, and the journal is refused.
+A line that could not be read back is not written (`encoded`). One that lies there all the same (from an earlier
+version or a torn disk) is named by its number and time. The journal is then refused.
 
 One process at a time writes a journal: it holds a lock on the file (flock(2), which SQLite does not use), which its death
 releases.
@@ -54,7 +54,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionErr
 
 
 class NoJournal(SetupError):
-    """There is no journal in a file, or none has been begun."""
+    """Absence of a journal: there is none in a file, or none has been begun."""
 
 
 class _Database(sqlite3.Connection):

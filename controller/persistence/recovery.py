@@ -1,10 +1,10 @@
 """Recovery of a coordinator from its journal.
 
-The core is a function of its events, and the journal has all of them with their times, each in one transaction with the
-facts that followed. So a new core handles the old one's events again. Its messages to peers are dropped, and its facts
-must be those of the journal, fact for fact. Anything else means that this program decides differently from the one that
-wrote the journal (another version, for example). Then it is refused, for the promises made would be unknown. After that
-the core gets the event of a restart (`controller.core.lifecycle.reconcile`).
+The core is a function of its events. The journal has all of them with their times, each in one transaction with the
+facts that followed. So a new core handles the old one's events again. Its messages to peers are dropped, and its
+facts must be those of the journal, fact for fact. Anything else means that this program decides differently from the
+one that wrote the journal (another version, for example). Then it is refused, for the promises made would be unknown.
+After that the core gets the event of a restart (`controller.core.lifecycle.reconcile`).
 
 Time goes on by CLOCK_MONOTONIC, if the machine has not been booted since, else by the calendar clock; in no case
 backwards. Decisions are right for any downtime: leases do not depend on it (see `reconcile`), and an agent's Hello holds
@@ -12,7 +12,7 @@ the rest of a notice.
 
 Deciding again costs as much as deciding: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with
 52, of one core. A long journal is not read from its beginning. The host saves a snapshot of its core whenever it has
-spent `host.SAVE_AFTER_S` on decisions, so a restart takes about that long at most, less than a lease.
+spent `host.SAVE_AFTER_S` on decisions. So a restart takes about that long at most, less than a lease.
 """
 
 from __future__ import annotations

@@ -1,41 +1,40 @@
 """P3: which migrations are admitted, to finish in time for sure, and what each flow may send (paper A, section VII).
 
-A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
-r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
-research; what is left, B_mig, is the account from which migrations and checkpoints are paid. Admission
-decides whose minimum is guaranteed; `max_min.fill` divides the rest. A job that is not admitted is told so at once and
-recovers from its freshest completed checkpoint.
+A planned migration k has tau_k seconds, of which the restart takes T_r. It finishes in time if it is given r_k >=
+C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for research; what is
+left, B_mig, is the account from which migrations and checkpoints are paid. Admission decides whose minimum is
+guaranteed; `max_min.fill` divides the rest. A job that is not admitted learns so at once and recovers from its
+freshest completed checkpoint.
 
 Where this departs from the print:
 
 - **The path, not one link.** A flow must fit on every link that it crosses, and a refusal names the link.
-- **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
-  no budget for others.
-- **Rates may vary.** Eq. (12) holds a rate from notice to deadline: a link on which several rates are held has idle room in no
-  moment and urgent work in few. `fluid_edf` reserves bytes by a deadline instead: the link is for the most urgent first, and
-  rates follow a timetable (`schedule`). Of 7 flows at 87.5 MB/s with the paper campus's notices it admits 6.1
-  on average, and the printed rule, `edf_stop`, 2.4. Smallest demand first (5.7) and skipping a flow that does not fit (5.3)
-  lie between.
-- **Commitments are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
-  newcomer's deadline removes them. If a link's share shrinks below what was reserved on it (the estimate of
-  research use grew), nothing more is admitted there.
+- **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees no
+  budget for others.
+- **Rates may vary.** Eq. (12) holds a rate from notice to deadline: a link on which several rates are held has idle
+  room in no moment and urgent work in few. `fluid_edf` reserves bytes by a deadline instead: the link is for the most
+  urgent first, and rates follow a timetable (`schedule`). Of 7 flows at 87.5 MB/s with the paper campus's notices it
+  admits 6.1 on average; the printed rule, `edf_stop`, admits 2.4. Smallest demand first (5.7) and skipping a flow
+  that does not fit (5.3) lie between.
+- **Commitments are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no newcomer's
+  deadline removes them. If a link's share shrinks below what was reserved on it (the estimate of research use grew),
+  nothing more is admitted there.
 - **One account.** Checkpoints (class CS1) draw on the same B_mig, with no floor and capped at P1's b_i.
-- **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late
-  at a rate computed for an early start ends late. Paced flows have no slow-start burst to spread. A flow that
-  wants to start later (to keep the work of the window) says so in `start_s` and is charged the higher rate
-  from there.
+- **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late at a rate
+  computed for an early start ends late. Paced flows have no slow-start burst to spread. A flow that wants to start
+  later (to keep the work of the window) states so in `start_s`. It is charged the higher rate from there.
 
-**What to refuse**, where rates vary. On one link, with equal first moments, a set of payloads can all be delivered iff,
-in order of due time, every prefix fits: sum of C up to k <= B (due_k - now). Moore and Hodgson (1968): go through them
-by due time, and whenever the prefix no longer fits drop the largest payload in it. What is left is as many as can be
-delivered at all. Payloads with a reservation cannot be dropped; the largest of the others is, and the result is still
-the most that can be added (held to brute force in tests).
+**What to refuse**, where rates vary. On one link, with equal first moments, all payloads of a set can be delivered
+iff, in order of due time, every prefix fits: sum of C up to k <= B (due_k - now). Moore and Hodgson (1968): go
+through them by due time, and whenever the prefix no longer fits drop the largest payload in it. What is left is as
+many as can be delivered at all. Payloads with a reservation cannot be dropped. The largest of the others is, and the
+result is still the most that can be added (held to brute force in tests).
 
-Beyond that (first moments that differ, caps, several links) the question which to drop is NP-hard, and the same walk is a
-heuristic with an exact floor: a set is kept only if `timetable` has a schedule for it. It differs from the print in two
-ways (of 3 000 small instances on networks, 3 had a set with one more). It drops the one that occupies the links of the
-misfit for longest (which on one link is the largest payload) among those whose absence makes room. It looks once more,
-smallest first, at each that was dropped: what it was dropped for may be gone.
+Beyond that (first moments that differ, caps, several links) the question which to drop is NP-hard. The same walk is
+then a heuristic with an exact floor: a set is kept only if `timetable` has a schedule for it. It differs from the
+print in two ways (of 3 000 small instances on networks, 3 had a set with one more). Among those whose absence makes
+room, it drops the one that occupies the misfit's links for longest (on one link the largest payload). It looks once
+more, smallest first, at each that was dropped: what it was dropped for may be gone.
 
 **Comfort.** A job would rather be stopped late: while it waits it computes, and a copy of its state travels ahead.
 So a migration may name a moment after its first one, from which it would rather be sent. That is granted only where
@@ -105,7 +104,7 @@ Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
 
 
 def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float:
-    """r_min = C/(tau - T_r) in bytes/s (eq. 12); infinite if tau <= T_r: no rate can meet the deadline."""
+    """Return r_min = C/(tau - T_r) in bytes/s (eq. 12); infinite if tau <= T_r: no rate can meet the deadline."""
     time_s = notice_s - restart_s
     return payload_bytes / time_s if time_s > 0.0 else math.inf
 
@@ -145,14 +144,16 @@ def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Com
 
 
 def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
-    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of what to refuse.
+    """Admit by earliest deadline first with rates that vary, and by Moore and Hodgson's choice of what to refuse.
 
-    As many as can be delivered beside what is `committed`, of which a `Held` rate stays for ever and a
-    `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
-    has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
-    followed. No reservation is broken by an admission: one that is late is late without it too (a share shrank, a transfer
-    stalled), and nothing is admitted on the links that it crosses. Without requests: the timetable of what is committed.
-    Independent of the order of both. ValueError: a key twice.
+    As many requests are admitted as can be delivered beside what is `committed`. Of that, a `Held` rate stays for
+    ever. A `MigrationRequest` (what is left of a payload) is planned again, earlier or later, but always in time. The
+    timetable has both.
+
+    Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
+    followed. No reservation is broken by an admission. One that is late is late without it too (a share shrank, a
+    transfer stalled), and nothing is admitted on the links that it crosses. Without requests: the timetable of what
+    is committed. Independent of the order of both. ValueError: a key twice.
     """
     held = committed_rates([each for each in committed if isinstance(each, Held)], now_s)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
@@ -205,7 +206,7 @@ class _Room:
         return timetable(requests, self.now_s, self.share).late <= self.late
 
     def walk(self, requests: Requests) -> tuple[list[MigrationRequest], list[MigrationRequest]]:
-        """Moore and Hodgson: those that fit together, and those dropped on the way."""
+        """Return those that fit together, and those dropped on the way (Moore and Hodgson)."""
         kept, dropped = list[MigrationRequest](), list[MigrationRequest]()
         for request in requests:
             kept.append(request)
@@ -248,7 +249,7 @@ class _Room:
         return math.fsum(_filled_s(request.payload_bytes, self.share[x]) for x in request.links if x in links)
 
     def crowded(self, request: MigrationRequest, kept: Requests) -> DirectedLink | None:
-        """The link on which what is due before it, itself included, overruns its due time most."""
+        """Return the link on which what is due before it, itself included, overruns its due time most."""
 
         def needed_s(link: DirectedLink) -> float:
             before = (w for w in (*kept, request) if link in w.links and w.due_s <= request.due_s)
@@ -267,7 +268,7 @@ def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Co
 
 
 def _rate(request: MigrationRequest, now_s: float) -> float:
-    """The minimum rate from when it can start."""
+    """Return the minimum rate from when it can start."""
     notice_s = request.deadline_s - max(now_s, request.start_s)
     return minimum_rate(request.payload_bytes, notice_s, request.restart_s)
 
@@ -275,7 +276,7 @@ def _rate(request: MigrationRequest, now_s: float) -> float:
 def _too_full(
     links: Sequence[DirectedLink], rate: float, taken: Mapping[DirectedLink, float], share: LinkShares
 ) -> DirectedLink | None:
-    """The link that the rate overfills most; None if it fits on all."""
+    """Return the link that the rate overfills most; None if it fits on all."""
     over = [link for link in links if not fits(taken.get(link, 0.0) + rate, share[link])]
     return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 

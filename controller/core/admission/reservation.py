@@ -1,17 +1,19 @@
 """The reservation of an admitted migration: bytes by a deadline, while they are being sent.
 
-A timetable says when a migration's bytes may travel; what has travelled is known only roughly. The coordinator knows what
-it granted. A paced flow gets at least `GOODPUT` of that (measured; `reclaimnet measure rates`), a rate that rises is
-known at the sender up to `LAG_S` later, and the last byte is followed by its acknowledgement. So a reservation
+A timetable states when a migration's bytes may travel; what has travelled is known only roughly. The coordinator
+knows what it granted. A paced flow gets at least `GOODPUT` of that (measured; `reclaimnet measure rates`). A rate
+that rises is known at the sender up to `LAG_S` later, and the last byte is followed by its acknowledgement. So a
+reservation
 
 - counts in granted bytes, of which it takes C / GOODPUT to carry C;
 - counts nothing before the final snapshot is known to exist, since a running copy may be worth nothing by then;
 - counts a rise from `LAG_S` later;
 - ends `MARGIN_S` before the destination must begin to restart.
 
-Counted like that the rest is an upper bound, and planning it anew at every change corrects the timetable by itself. Where the
-bound was wrong (a flow got less of its grant than was ever seen), a migration that has had all of its bytes and has not arrived
-is given some more, a few times: without room of its own it would wait behind all others for its last bytes.
+Counted like that the rest is an upper bound, and planning it again at every change corrects the timetable by itself.
+The bound may be wrong (a flow got less of its grant than was ever seen). A migration that has had all of its bytes
+and has not arrived is then given some more, a few times: without room of its own it would wait behind all others for
+its last bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ SOME_MORE, TIMES_MORE = 0.05, 4  # of a payload, and how often: who needs more t
 
 @dataclass(slots=True)
 class Reservation:
-    """`left_bytes` granted bytes are to be sent by `due_s`."""
+    """A reservation: `left_bytes` granted bytes are to be sent by `due_s`."""
 
     left_bytes: float
     due_s: float
@@ -59,7 +61,7 @@ class Reservation:
             self.since_s = now_s
 
     def count(self, now_s: float, rate_bytes_per_s: float) -> None:
-        """Up to now it had this grant (0: what its sender did is not known)."""
+        """Count what was sent until now at this grant (0: what its sender did is not known)."""
         if self.since_s is not None and now_s > self.since_s:
             slow_s = max(0.0, min(now_s, self.slow_until_s) - self.since_s)
             sent = slow_s * self.slow_bytes_per_s + (now_s - self.since_s - slow_s) * rate_bytes_per_s
@@ -71,7 +73,7 @@ class Reservation:
         self.reserved_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
 
     def regranted(self, now_s: float, old_bytes_per_s: float, new_bytes_per_s: float) -> None:
-        """The grant changes now; a rise counts only when it is sure to have arrived."""
+        """Record that the grant changes now; a rise counts only when it is sure to have arrived."""
         before = min(self.slow_bytes_per_s, old_bytes_per_s) if now_s < self.slow_until_s else old_bytes_per_s
         self.slow_bytes_per_s = min(before, new_bytes_per_s)
         if new_bytes_per_s > old_bytes_per_s:

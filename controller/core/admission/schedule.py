@@ -3,20 +3,21 @@
 A migration has bytes, a first moment, a due time, a path and a cap (the host's own link). A schedule gives every
 migration a rate that is constant over spans of time; on no link is the sum of rates ever more than its share.
 
-On one link without caps the schedule that gives everything to the earliest due time (EDF) delivers in time
-whenever any schedule does, for any first moments (Jackson's rule with preemption; Horn 1974). With caps, or
-on a network, the question is a linear program: bytes of each migration in each span between two first or due
-times, at most cap x length each, at most share x length in sum on each link. No rule that looks only at the
-present solves it always. A rule that succeeds is enough, because the schedule itself is what is enforced: nothing is
-admitted that cannot be delivered.
+On one link without caps, giving everything to the earliest due time (EDF) delivers in time whenever any schedule
+does, for any first moments. (Jackson's rule with preemption; Horn 1974.) With caps, or on a network, the question is
+a linear program: bytes of each migration in each span between two first or due times. They are at most cap x length
+each, and at most share x length in sum on each link. No rule that looks only at the present solves it always. A rule
+that succeeds is enough, because the schedule itself is what is enforced: nothing is admitted that cannot be
+delivered.
 
-The rule is **EDF until no laxity** (EDZL, Lee 1994): at every moment, migrations by due time, each as fast as its path has
-room; but one that must run at its peak rate from now on goes first. A migration on a slow access link cannot make
-good later what it lets pass now; EDF does not see that. On one link without caps it is EDF. Of random feasible sets of 2 to 6
-migrations on a two-building network it finds a schedule for 99.7 %; plain EDF for 97 % (`tests/test_timetable.py`).
+The rule is **EDF until no laxity** (EDZL, Lee 1994). At every moment migrations go by due time, each as fast as its
+path has room; but one that must run at its peak rate from now on goes first. A migration on a slow access link cannot
+make good later what it lets pass now; EDF does not see that. On one link without caps it is EDF. Of random feasible
+sets of 2 to 6 migrations on a two-building network it finds a schedule for 99.7 %; plain EDF for 97 %
+(`tests/test_timetable.py`).
 
-It is in machine code (`compiled`), on columns in order of due time and key: of the migrations with the least rank, that with
-the least number turns to a link first.
+It is in machine code (`compiled`), on columns in order of due time and key. Of the migrations with the least rank,
+the one with the least number turns to a link first.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class RateSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """`spans`: key -> spans with a positive rate, in order. `late`: migrations that miss their due time, if any."""
+    """A schedule. `spans`: key -> spans with a positive rate, in order. `late`: migrations that miss their due time, if any."""
 
     spans: dict[str, tuple[RateSpan, ...]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
@@ -94,7 +95,7 @@ class Timetable:
         return spans[-1].until_s if spans else -math.inf
 
     def next_change_s(self, now_s: float) -> float:
-        """The next moment after `now_s` at which some rate changes; infinity if none does."""
+        """Return the next moment after `now_s` at which some rate changes; infinity if none does."""
         edges = (edge for spans in self.spans.values() for s in spans for edge in (s.from_s, s.until_s))
         return min((edge for edge in edges if edge > now_s), default=math.inf)
 
@@ -104,8 +105,8 @@ def timetable(
 ) -> Timetable:
     """Return a schedule that delivers every migration by its due time, if the rule finds one (see the module).
 
-    Otherwise a schedule that says which are late: those are sent too, with what the others leave. Independent of the
-    order of `requests`; equal due times go by key.
+    Otherwise the schedule names those that are late. They are sent too, with what the others leave. Independent of
+    the order of `requests`; equal due times go by key.
     """
     ordered = sorted(requests, key=by_due)
     late, found = _simulate(_freight(ordered, share, now_s), now_s)
@@ -193,7 +194,7 @@ def _simulate(freight: _Freight, now_s: float) -> tuple[Mask, Spans]:
 
 @compiled
 def _behind(freight: _Freight, number: int, at_s: float) -> float:
-    """Bytes that its peak rate could not deliver any more by the due time; negative: laxity, in bytes."""
+    """Return the bytes that its peak rate could not deliver any more by the due time; negative: laxity, in bytes."""
     return freight.left[number] - freight.peak[number] * max(0.0, freight.due_s[number] - at_s)  # type: ignore[no-any-return]
 
 

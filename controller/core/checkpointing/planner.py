@@ -166,9 +166,9 @@ class StaticPlanner:
 def stagger(index: int, interval_s: float) -> float:
     """Return the first-fire offset in [0, interval) of the index-th job's timer.
 
-    Multiples of the golden ratio, modulo 1: any n jobs numbered in a row are at least 0.38/n of an interval
-    apart, whatever n becomes later (three-gap theorem), so no timer moves when a job arrives. Deadline
-    flows are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset.
+    Offsets are multiples of the golden ratio, modulo 1. Any n jobs numbered in a row are at least 0.38/n of an
+    interval apart, whatever n becomes later (three-gap theorem). So no timer moves when a job arrives. Deadline flows
+    are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset.
     """
     if math.isinf(interval_s):
         return math.inf

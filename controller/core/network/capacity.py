@@ -1,5 +1,6 @@
-"""Rates of all links that decisions work with, payload bytes/s: the share of migrations, and what is left of it to reserve, grant
-and lend. B(t) of paper A (eq. 10, section V-E's lower bound) for every direction is
+"""Rates of all links that decisions work with, payload bytes/s: the share of migrations, and what is left of it.
+
+That is what can be reserved, granted and lent. B(t) of paper A (eq. 10, section V-E's lower bound) for every direction is
 
     free = delivery * payload_share * (B - max(B_res, (1 - m) research)) - committed,  never below 0
 
@@ -17,8 +18,8 @@ where
 - **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while there are none.
 - **committed** are the floors of admitted flows that cross it.
 
-A change of cables, of the traffic of others, or of the trunks that are announced to go down derives all columns again, so that no
-reader can hold a rate of before.
+All columns are derived again when cables, the traffic of others, or the trunks that are announced to go down change.
+So no reader can hold a rate of before.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LOW_QUANTILE = 0.1
 def migration_share(
     wire_bytes_per_s: Mapping[DirectedLink, float], reserve: ResearchReserve
 ) -> dict[DirectedLink, float]:
-    """B_mig = B - max(beta B, B_min) of every link, 0 or more, as a payload rate."""
+    """Return B_mig = B - max(beta B, B_min) of every link, 0 or more, as a payload rate."""
     return {
         link: PAYLOAD_SHARE * reserve.migration_share_bytes_per_s(b) for link, b in wire_bytes_per_s.items()
     }
@@ -82,10 +83,10 @@ class LinkCapacity:
         self._derive()
 
     def measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Record the traffic of others on some links, wire bytes/s; other links keep theirs.
+        """Record the traffic of others on some links, wire bytes/s; the other links' records stay.
 
-        Two things still stand on the whole share: reservations that were made before the others came, and the account that
-        every grant is held against. A migration is not broken off because of another's download.
+        Two things still stand on the whole share: reservations that were made before the others came, and the account
+        that every grant is held against. A migration is not broken off because of another's download.
         """
         self.research.update(
             {link: min(rate, self.wire[link]) for link, rate in research_bytes_per_s.items()}

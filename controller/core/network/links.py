@@ -34,7 +34,7 @@ class Network:
         return np.array([values[link] for link in self.links], dtype=float)
 
     def path(self, links: Iterable[DirectedLink]) -> tuple[int, ...]:
-        """The numbers of the links of a path, in order. KeyError: a link that is not of the network."""
+        """Return the numbers of the links of a path, in order. KeyError: a link that is not of the network."""
         return tuple(self.number[link] for link in links)
 
 
@@ -68,7 +68,7 @@ class Paths:
         return np.bincount(self.link, each, links).astype(float, copy=False)
 
     def least(self, values: Floats) -> Floats:
-        """The least of a value a link along each path; infinite where a path crosses no link."""
+        """Return the least of a value a link along each path; infinite where a path crosses no link."""
         answer = np.full(len(self), np.inf)
         crossing = np.flatnonzero(self.start[1:] - self.start[:-1])
         if crossing.size:

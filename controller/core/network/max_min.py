@@ -1,25 +1,26 @@
 """Weighted max-min sharing of a network, with a floor and a cap for every flow. P1 and P3 both divide links with it.
 
-One rule: there is a water level, and a flow takes x = clip(weight * level, floor, cap). The level rises until a link is full;
-the flows that cross that link are settled there; the level goes on rising for the others until all are settled (progressive
-filling; Bertsekas and Gallager, Data Networks, section 6.5.2). The result is the one allocation in which no flow can be given
-more without taking from another whose rate, by weight, is no larger and above its floor.
+One rule: there is a water level, and a flow takes x = clip(weight * level, floor, cap). The level rises until a link
+is full; the flows that cross that link are settled there; the level goes on rising for the others until all are
+settled. This is progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2). The result is the one
+allocation in which no flow can be given more without a loss to another. That other's rate, by weight, is no larger
+and above its floor.
 
 Two uses:
 
-- **P3** (paper A, section VII-B): "admit all flows, assign each its minimum, distribute the remaining bandwidth with max-min
-  water filling". `fill` makes the *totals* max-min fair: a flow with a large minimum gets no extra until others have caught up.
-  (Another reading gives every flow the same extra.)
-- **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps W_i *is* Lemma 2's
-  optimum, and with floors the optimum under lower bounds too: stationarity says b_i = (lambda_i C_i)^(1/3) * level wherever no
-  bound holds. See `checkpointing`.
+- **P3** (paper A, section VII-B): "admit all flows, assign each its minimum, distribute the remaining bandwidth with
+  max-min water filling". `fill` makes the *totals* max-min fair: a flow with a large minimum gets no extra until
+  others have caught up. (Another reading gives every flow the same extra.)
+- **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps W_i *is*
+  Lemma 2's optimum, and with floors the optimum under lower bounds too: stationarity gives b_i = level * (lambda_i
+  C_i)^(1/3) wherever no bound holds. See `checkpointing`.
 
-**How it is found**, for thousands of flows, in machine code (`compiled`). The level of a link is the one at which its flows
-fill it. A link all of whose flows find no lower level on the rest of their paths is full before any of them is held down
-elsewhere: a *local minimum*. All local minima are final at once, whatever their levels, because no flow of one of them can be
-changed by another link. So a round settles all of them, takes what their flows use off the other links, and the next round
-looks at what is left. The link of least level is always a local minimum, so every round settles some flow; on the trees that
-campuses are, some five rounds settle hundreds of flows.
+**How it is found**, for thousands of flows, in machine code (`compiled`). The level of a link is the one at which its
+flows fill it. A link is a *local minimum* if none of its flows finds a lower level on the rest of its path: it is
+full before any of them is held down elsewhere. All local minima are final at once, whatever their levels, because no
+flow of one of them can be changed by another link. So a round settles all of them, takes what their flows use off the
+other links, and the next round looks at what is left. The link of least level is always a local minimum, so every
+round settles some flow; on the trees that campuses are, some five rounds settle hundreds of flows.
 
 What a link's flows take together is a piecewise linear, never falling function of the level. Its root is found by
 Newton's method: within a piece one step is exact, so the end is exact to rounding and not to a tolerance. Floors make the
@@ -92,7 +93,7 @@ class _Flows(NamedTuple):
 def _shared(
     start: Numbers, link: Numbers, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
 ) -> tuple[Floats, Numbers]:
-    """`_filled` of the links that are crossed, renumbered in their order: a large campus has many more."""
+    """Run `_filled` on the links that are crossed, renumbered in their order: a large campus has many more."""
     place = np.full(len(capacity), NO_LINK)
     place[link] = 0
     crossed = np.flatnonzero(place == 0)
@@ -160,7 +161,7 @@ def _take(crossings: _Crossings, flow: int, rate: float, room: Floats, changed: 
 
 @compiled
 def _local_minima(crossings: _Crossings, flows: _Flows, level: Floats) -> Numbers:
-    """Links that are full before any other link of any of their flows is."""
+    """Return the links that are full before any other link of any of their flows is."""
     found = np.isfinite(level)
     for flow in range(len(flows.rate)):
         if not flows.settled[flow]:
@@ -181,7 +182,7 @@ def _clipped(flows: _Flows, flow: int, level: float) -> float:
 
 @compiled
 def _level(crossings: _Crossings, flows: _Flows, link: int, room: float) -> float:
-    """The level at which the link is full, by Newton in a bracket; infinite: its unsettled flows' caps do not fill it."""
+    """Return the level at which the link is full, by Newton in a bracket; infinite: its unsettled flows' caps do not fill it."""
     members = crossings.flow[crossings.first[link] : crossings.first[link + 1]]
     floors, caps, weights = 0.0, 0.0, 0.0
     for flow in members:

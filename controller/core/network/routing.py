@@ -29,7 +29,7 @@ class PathCache:
         self._others: dict[str, tuple[Numbers, Paths]] = {}
 
     def of(self, source: str, destination: str) -> tuple[int, ...]:
-        """The numbers of the links from one host to another."""
+        """Return the numbers of the links from one host to another."""
         known = self._paths.get((source, destination))
         if known is None:
             if len(self._paths) >= MAX_KNOWN:
@@ -43,7 +43,7 @@ class PathCache:
         return float(free_bytes_per_s[[*self.of(source, destination)]].min(initial=inf))
 
     def widest_beside(self, source: str, hosts: Sequence[str], free_bytes_per_s: Floats) -> Floats:
-        """The rate of the widest route to each of these hosts (always the same) that is not the tree's; 0 where there is none."""
+        """Return the rate of the widest route beside the tree's to each of these hosts (always the same); 0 without one."""
         known = self._others.get(source)
         if known is None:
             ways = [
@@ -93,7 +93,7 @@ class RouteInstallation:
     answers: bool = True  # the controller is there
 
     def pin(self, ends: Ends) -> None:
-        """Number the new pin of a pair."""
+        """Give the new pin of a pair a number."""
         self.pinned += 1
         self.numbers[ends], self.dirty = self.pinned, True
 

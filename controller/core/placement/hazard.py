@@ -7,13 +7,13 @@ in T seconds lent, the maximum-likelihood rate is n/T, and its exact one-sided u
 
 Decisions use this bound: a host without departures is not a host without hazard (n = 0 gives 3/T at 95 %).
 
-**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from
-the campus: to its own record the others' is added, scaled by the part of the campus's record that holds so many
-emergencies: the shape of a gamma prior around the campus's rate, of which this is the posterior mean. How many is
-what the hosts themselves say: if their counts differ by no more than chance makes them, all are taken for average ones;
-if they differ by tau (a coefficient of variation), 1/tau^2 are borrowed (empirical Bayes, by moments; a belief of
-`HOSTS_DIFFER` counts until enough was seen). A host with a long record speaks for itself. The campus in turn adds a
-`prior`, what is believed before anything was seen, so that the first minutes have an answer too.
+**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from the
+campus: to its own record the others' is added, scaled by the part of the campus's record that holds so many
+emergencies: the shape of a gamma prior around the campus's rate, of which this is the posterior mean. The hosts'
+counts show how many: if they differ by no more than by chance, all are taken for average ones; if they differ by tau
+(a coefficient of variation), 1/tau^2 are borrowed (empirical Bayes, by moments; a belief of `HOSTS_DIFFER` counts
+until enough was seen). A host with a long record speaks for itself. The campus in turn adds a `prior`, what is
+believed before anything was seen, so that the first minutes have an answer too.
 
 **Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
 day, relative to its mean; an hour borrows from the whole day by the same rule, but chance is judged from what the
@@ -56,10 +56,7 @@ Table = Sequence[float]  # hazard per second in each of the 24 hours of a day th
 
 
 def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: float) -> float:
-    """Integral of the hazard from the time of day `start_s` for `duration_s`; wraps at midnight.
-
-    An infinite duration expects infinitely many, or none if every rate is 0.
-    """
+    """Integrate the hazard from the time of day `start_s` for `duration_s`; wraps at midnight."""
     if math.isinf(duration_s):
         return math.inf if any(table) else 0.0
     hour_s = day_s / HOURS
@@ -107,9 +104,9 @@ def pooled(
 
 @compiled
 def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
-    """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
+    """Return the events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
 
-    In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
+    In steps of about a tenth, so that quantiles need not be found again while nothing happens.
     """
     differ = differences(events, exposure_s * rate_per_s, 1.0, HOSTS_DIFFER)
     if differ == 0.0:
@@ -120,18 +117,14 @@ def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
 
 @compiled
 def differences(events: Floats, expected: Floats, scattered: float, believed: float) -> float:
-    """Squared coefficient of variation of the true rates of several parts, by moments, 0 or more.
-
-    `events` of each part, `expected` if all were alike; `scattered`: variance over mean of a count that chance alone has;
-    `believed` counts as BELIEF.
-    """
+    """Return the squared coefficient of variation of the true rates of several parts, by moments, 0 or more."""
     beyond = float(((events - expected) ** 2 - scattered * expected).sum())
     return max(0.0, (beyond + BELIEF * believed) / (float((expected**2).sum()) + BELIEF))
 
 
 @compiled
 def scatter(events: Floats, squares: float, days: float) -> float:
-    """Variance over mean of an hour's count from day to day, 1 at least; of `events` of each hour in so many days."""
+    """Return variance over mean of an hour's count from day to day, 1 at least; of `events` of each hour in so many days."""
     if days <= 1.0:
         return BURSTS
     between_days = squares - float((events**2).sum()) / days
@@ -141,7 +134,7 @@ def scatter(events: Floats, squares: float, days: float) -> float:
 
 @compiled
 def relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
-    """Rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
+    """Return the rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
     n, whole_s, even = events.sum(), exposure_s.sum(), np.ones(len(events))
     if n == 0.0 or whole_s <= 0.0:
         return even
@@ -156,5 +149,5 @@ def relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _half_chi2(probability: float, shape: float) -> float:
-    """chi2(probability; 2 shape) / 2: a quantile of the gamma distribution, so `shape` may be a fraction."""
+    """Return chi2(probability; 2 shape) / 2: a quantile of the gamma distribution, so `shape` may be a fraction."""
     return rounded(float(gammaincinv(shape, probability)))

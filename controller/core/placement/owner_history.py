@@ -1,18 +1,20 @@
 """History of owners: how long hosts were lent, when they departed, and after what notice, in a window that slides.
 
-A host that is taken back after a notice hurts a job only if the notice ends before its last checkpoint or its move is done. Most
-notices are too short for that, and a copy's holder that leaves with notice is gone as well. So departures of any kind are
-counted, each once from when it is announced, and the hazard that counts for a job is their rate times P(notice < what the job
-needs). A policy that does not mind short notices counts emergencies alone.
+A host that is taken back after a notice hurts a job only if its last checkpoint or its move takes longer than the
+notice. Most notices are shorter, and a copy's holder that leaves with notice is gone as well. So departures of any
+kind are counted, each once from when it is announced. The hazard that counts for a job is their rate times P(notice <
+what the job needs). A policy that does not mind short notices counts emergencies alone.
 
-**The window** that ends now holds what was seen until now, less what was seen until it began. Both are running sums (`_Totals`)
-of the same log: the head takes an event when it happens, the tail when the window has left it behind. A sum has a closed form
-between events. A host lent since s has been lent for (its time before) - s + t until t, so -s is added when it is lent and +t
-when it no longer is. A question costs one multiplication, however long the record. The same holds for all hosts together, and
-for each hour of the day, where the clock t is the time that this hour has had until t.
+**The window** that ends now holds what was seen until now, less what was seen until it began. Both are running sums
+(`_Totals`) of the same log: the head takes an event when it happens, the tail when the window has left it behind. A
+sum has a closed form between events. Until t a host lent since s has been lent for (its time before) - s + t. So -s
+is added when it is lent and +t when it no longer is. A question costs one multiplication, however long the record.
+The same holds for all hosts together, and for each hour of the day. For an hour, the clock t is the time that it has
+had until t.
 
-**Notices** are kept as counts in bins, eight to an octave (at most an eighth wide, so 120 s is the edge of one), spread evenly
-within each; a departure without notice is one of 0 s. With n departures in the window, k of them with a notice below x,
+**Notices** are kept as counts in bins, eight to an octave, spread evenly within each. (A bin is at most an eighth
+wide, and 120 s is the edge of one.) A departure without notice is one of 0 s. With n departures in the window, k of
+them with a notice below x,
 
     P(notice < x) = (k + 1/2) / (n + 1)
 
@@ -167,7 +169,7 @@ class OwnerHistory:
         return self._known[1:]
 
     def too_short(self, needed_s: Floats, now_s: float) -> Floats:
-        """P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
+        """Return P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
         self._begin_s(now_s)
         counts = self._head.notices - self._tail.notices
         return _too_short(needed_s, counts, float(counts.sum()))
@@ -183,7 +185,7 @@ def _bin(duration_s: float) -> tuple[int, float]:
 
 @compiled
 def _too_short(needed_s: Floats, counts: Floats, n: float) -> Floats:
-    """`OwnerHistory.too_short` of n departures, so many in each bin."""
+    """Return `OwnerHistory.too_short` of n departures, so many in each bin."""
     answer, before = np.zeros(len(needed_s)), np.zeros(BINS + 1)  # departures in all bins before each
     for number in range(BINS):
         before[number + 1] = before[number] + counts[number]

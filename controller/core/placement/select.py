@@ -1,13 +1,13 @@
 """P2: where a job goes, now and if its next host is taken back too (paper A, section VI and Algorithm 2).
 
-A destination costs the time to get there and, with the probability that its owner reclaims it before the job
-ends, the time to get away again:
+A destination costs the time to get there. If its owner reclaims it before the job ends, it also costs the time to get
+away again, weighted by that probability:
 
     T_mig(s, d) = C/bw(s, d) + T_r                                        (eq. 10)
     score(d) = T_mig(s, d) + alpha (1 - S_d(T_rem)) mean T_mig(d)         (eq. 11)
 
-after those that cannot run the job, or cannot be reached before the notice ends, are excluded. Where this
-departs from the print:
+Hosts that cannot run the job, or cannot be reached before the notice ends, are excluded first. Where this departs
+from the print:
 
 - **mean T_mig(d)** is left open by the paper ("average migration cost from d to other candidates"). Here: the
   mean over the other compatible candidates d' of C/bw(d, d') + T_r; if there is no other, T_mig(s, d).
@@ -126,7 +126,7 @@ class Selector(Protocol):
 
 
 def migrations_s(request: PlacementRequest, bandwidth_bytes_per_s: Floats) -> Floats:
-    """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
+    """Return T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
     if request.payload_bytes == 0.0:
         return np.full(len(bandwidth_bytes_per_s), request.restart_s)
     with np.errstate(divide="ignore"):
@@ -136,11 +136,7 @@ def migrations_s(request: PlacementRequest, bandwidth_bytes_per_s: Floats) -> Fl
 def score_s(
     migration_s: Floats | float, risk: Floats | float, mean_migration_s: Floats | float, alpha: float = ALPHA
 ) -> Floats:
-    """T_mig + alpha * risk * mean T_mig of each, in seconds (eq. 11).
-
-    A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
-    there is no way on; nor where leaving costs nothing, whatever the risk.
-    """
+    """Return T_mig + alpha * risk * mean T_mig of each, in seconds (eq. 11)."""
     with np.errstate(invalid="ignore"):
         penalty_s = alpha * risk * mean_migration_s
     nothing = (alpha == 0.0) | (risk == 0.0) | (mean_migration_s == 0.0)
@@ -200,7 +196,7 @@ def select_standby(
 def select_random(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
-    """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
+    """Choose uniformly among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
     found = able_to_run(request, candidates)
     return found if isinstance(found, NoDestination) else found.choice(int(draw * len(found)))
 
@@ -218,18 +214,18 @@ class Able:
 
     @property
     def buildings(self) -> NDArray[np.object_]:
-        """The building of each."""
+        """The building of each host."""
         found: NDArray[np.object_] = self.columns.buildings[self.rows]
         return found
 
     def choice(self, place: int) -> DestinationChoice:
-        """The host at that place; its score is the time to get there."""
+        """Return the host at that place; its score is the time to get there."""
         row = int(self.rows[place])
         return _choice(self.columns, self.there_s, row, float(self.there_s[row]))
 
 
 def able_to_run(request: PlacementRequest, candidates: Candidates) -> Able | NoDestination:
-    """The hosts that can run the job and be reached, whether or not in time."""
+    """Return the hosts that can run the job and be reached, whether or not in time."""
     there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
     rows = _feasible(request, candidates, there_s, in_time=False)
     return rows if isinstance(rows, NoDestination) else Able(candidates, there_s, rows)

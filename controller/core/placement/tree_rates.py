@@ -1,13 +1,13 @@
 """Hosts by number, and how they hang on the campus's tree: what bandwidths between all of them are computed with.
 
-Migrations travel a tree, which a campus is or picks of its trunks (`topologies.paths`), so the path from s to d goes up from s to
-their lowest common switch and down to d, and
+Migrations travel a tree, which a campus is or picks of its trunks (`topologies.paths`). The path from s to d goes up
+from s to their lowest common switch and down to d, so
 
     bw(s, d) = min(up from s to that switch, down from that switch to d).
 
-`Places` holds, for one tree, every host's chain of nodes from the root to itself. `Reaches` holds, for one column of what each
-link has free, the least rate down to every host from each of the switches above it; then bandwidths from one source to all others
-are one look-up each.
+`Places` holds, for one tree, every host's chain of nodes from the root to itself. `Reaches` holds, for one column of
+what each link has free, the least rate down to every host from each switch above it. Then bandwidths from one source
+to all others are one look-up each.
 
 **The mean over all others** of 1/bw(s, d), which P2 needs of every candidate, would be n^2 bandwidths. But hosts of one switch
 whose own links have the same rates left have the same mean and count alike: they are one kind, and kinds are few.
@@ -81,12 +81,12 @@ class Reaches:
         self._slowness: tuple[Mask, Floats] | None = None  # among these, the means
 
     def from_host(self, source: str) -> Floats:
-        """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
+        """Return the bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
         node, links = self._places.ways[source]
         return _rates_from(self.free, links, self._down, node, self._places.node)
 
     def mean_slowness(self, among: Mask) -> Floats:
-        """The mean of 1/bw of each volunteer to the others of `among`, s/byte, over those that it reaches at all.
+        """Return the mean of 1/bw of each volunteer to the others of `among`, s/byte, over those that it reaches at all.
 
         Infinite where it reaches no other; NaN where `among` holds no other, and for a host that is not of `among`.
         """
@@ -130,7 +130,7 @@ def _kinds(
 
 @compiled
 def _least_below(free: Floats, links: Numbers) -> Floats:
-    """The least of each column from each level on to the last; infinite beyond it."""
+    """Return the least of each column from each level on to the last; infinite beyond it."""
     levels, columns = links.shape
     least = np.full((levels + 1, columns), np.inf)
     for level in range(levels - 1, -1, -1):
@@ -141,7 +141,7 @@ def _least_below(free: Floats, links: Numbers) -> Floats:
 
 @compiled
 def _rates_from(free: Floats, links: Numbers, down: Floats, way: Numbers, node: Numbers) -> Floats:
-    """The rate to each column, over the deepest node that it has in common with the way up, which has these links."""
+    """Return the rate to each column, over the deepest node that it has in common with the way up, which has these links."""
     up, rates = np.full(len(links) + 1, np.inf), np.empty(node.shape[1])
     for level in range(len(links) - 1, -1, -1):
         up[level] = min(up[level + 1], free[links[level]])
@@ -157,7 +157,7 @@ def _rates_from(free: Floats, links: Numbers, down: Floats, way: Numbers, node: 
 def _mean_of_pairs(
     free: Floats, up_links: Numbers, all_down: Floats, all_nodes: Numbers, hosts: Numbers, members: Floats
 ) -> Floats:
-    """The mean of 1/rate of these hosts to all others: by the deepest switch that two have in common, but not below either."""
+    """Return the mean of 1/rate of these hosts to all others: by the deepest switch of two, but not below either."""
     up, down, node = _least_below(free, up_links[:, hosts]), all_down[:, hosts], all_nodes[:, hosts]
     levels, means = len(node), np.full(len(hosts), np.inf)
     for one in range(len(hosts)):

@@ -1,12 +1,12 @@
 """The spot queue: which jobs wait for a volunteered GPU and which go to on-demand at once (paper B).
 
-A job that finds n jobs waiting joins if n < N, with probability p if n = N, and otherwise leaves for an
-on-demand host at cost k. A spot offer takes the oldest waiting job that fits, at cost 1. With Poisson jobs
-and Poisson offers this is optimal over all policies that keep the mean delay of all jobs at delta (Theorem
-4); r = N + p is one number, and the mean delay grows with it. The arrival laws are unknown, so a
-`Controller` learns r (the package `controllers`).
+A job that finds n jobs waiting joins if n < N, and with probability p if n = N. Otherwise it leaves for an on-demand
+host at cost k. A spot offer takes the oldest waiting job that fits, at cost 1. With Poisson jobs and Poisson offers
+this is optimal over all policies that keep the mean delay of all jobs at delta (Theorem 4). r = N + p is one number,
+and the mean delay grows with it. The arrival laws are unknown, so a `Controller` learns r (the package
+`controllers`).
 
-Where offers are not Poisson, the age of the gap, the time since the last offer, says when the next may come. A
+Where offers are not Poisson, the age of the gap, the time since the last offer, shows when the next may come. A
 controller may use it twice: to let a job join or not, and to send away the jobs that wait when the gap reaches an age
 (`renege`). The age counts every offer, also one that finds no job; before the first it counts from the first event.
 
@@ -14,12 +14,11 @@ Delay is from submission to first dispatch, or to leaving for on-demand. An inte
 head: it is not an arrival, its delay has been counted, and it never leaves. Jobs that were interrupted wait in
 the order of their interruption, before all others, and count in n.
 
-Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Infinity is a patient campus: the
-offer stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever
-r says.
+Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Infinity is a patient campus: the offer
+stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever r is.
 
-A job of n GPUs takes an offer if n GPUs are free behind it: that one and others of its host. An offer with fewer is skipped
-for it and goes to the next job that fits, so a job of many GPUs may wait longer than those behind it.
+A job of n GPUs takes an offer if n GPUs are free behind it: that one and others of its host. An offer with fewer goes
+to the next job that fits. So a job of many GPUs may wait longer than those behind it.
 
 Randomness and time are arguments: `draw` in [0, 1) decides the admission with probability p.
 """
@@ -61,21 +60,21 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The job waits; `ahead` are before it."""
+    """A job that waits; `ahead` are before it."""
 
     ahead: int
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """The job goes to an on-demand host at once, at cost k; `ahead` would have been before it."""
+    """A job that goes to an on-demand host at once, at cost k; `ahead` would have been before it."""
 
     ahead: int
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """The job takes the offer, after waiting `delay_s`. `first`: never before, so it was counted now."""
+    """A job that takes an offer, after waiting `delay_s`. `first`: never before, so it was counted now."""
 
     job: str
     offer_id: int
@@ -85,7 +84,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """No job fits the offer; it stands until `expires_s`."""
+    """An offer that no job fits; it stands until `expires_s`."""
 
     offer_id: int
     expires_s: float
@@ -93,14 +92,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """No job fits the offer, and it does not wait."""
+    """An offer that no job fits, and that does not wait."""
 
     offer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reneged:
-    """The job waited `delay_s` and now leaves for on-demand, at cost k: by the age of the gap, or its longest wait."""
+    """A job that waited `delay_s` and now leaves for on-demand, at cost k: by the age of the gap, or its longest wait."""
 
     job: str
     delay_s: float
@@ -119,8 +118,8 @@ class _Waiting:
 class SpotQueue:
     """Jobs that wait and offers that stand. Times must not go backwards.
 
-    `choose` picks among the standing offers that suit an arriving job (P2, say); None: none of them, the job
-    is treated as if there were none. `gpus_behind` counts the GPUs that a job which takes an offer can have now.
+    `choose` picks among the standing offers that suit an arriving job (by P2, for example); None: none of them, the
+    job is treated as if there were none. `gpus_behind` counts the GPUs that a job which takes an offer can have now.
     The caller calls `expire` when `next_deadline_s` is due; until then a lapsed offer is listed but not used.
     """
 
@@ -145,15 +144,15 @@ class SpotQueue:
         return len(self._interrupted) + len(self._fresh)
 
     def waiting(self) -> list[str]:
-        """Keys of the waiting jobs, the next to be served first."""
+        """Return the keys of the waiting jobs, the next to be served first."""
         return [*self._interrupted, *self._fresh]
 
     def standing(self) -> list[Offer]:
-        """Offers, oldest first."""
+        """Return the offers, oldest first."""
         return list(self._offers.values())
 
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
-        """A new job takes a standing offer, or joins, or goes to on-demand.
+        """Take a new job: it gets a standing offer, or joins, or goes to on-demand.
 
         ValueError: the key waits already; a draw outside [0, 1).
         """
@@ -177,7 +176,7 @@ class SpotQueue:
         return answer
 
     def requeue_at_head(self, job: SpotJob, now_s: float) -> Dispatch | Queued:
-        """An interrupted job comes back: behind those interrupted earlier, before all others."""
+        """Take an interrupted job back: behind those interrupted earlier, before all others."""
         self._check_new(job)
         returned = _Waiting(job, now_s, first=False)
         taken = self._take_standing(returned, now_s)
@@ -187,7 +186,7 @@ class SpotQueue:
         return Queued(len(self._interrupted) - 1)
 
     def serve(self, now_s: float) -> Dispatch | None:
-        """The next waiting job that `choose` now finds a standing offer for, if it found none when the job came."""
+        """Serve the next waiting job for which `choose` now finds a standing offer, if it found none when the job came."""
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
             taken = self._take_standing(waiting, now_s)
             if taken is not None:
@@ -202,7 +201,7 @@ class SpotQueue:
         memory_bytes: float = math.inf,
         capability: float = math.inf,
     ) -> Dispatch | Standing | Lapsed:
-        """A GPU became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
+        """Offer a GPU that became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
 
         ValueError: an offer of that number stands already.
         """
@@ -221,14 +220,14 @@ class SpotQueue:
         return Standing(offer_id, made.expires_s)
 
     def withdraw_offer(self, offer_id: int) -> bool:
-        """The offer is gone (its host was reclaimed or is used otherwise); False if it did not stand."""
+        """Withdraw an offer (its host was reclaimed or is used otherwise); False if it did not stand."""
         withdrawn = self._offers.pop(offer_id, None)
         if withdrawn is not None:
             self.controller.lost(withdrawn.made_s)
         return withdrawn is not None
 
     def cancel(self, key: str) -> bool:
-        """The job waits no more and is not counted as having left; False if it did not wait."""
+        """Remove a waiting job, without counting it as having left; False if it did not wait."""
         waiting = self._interrupted.pop(key, None) or self._fresh.pop(key, None)
         return waiting is not None
 
@@ -242,10 +241,10 @@ class SpotQueue:
         return over
 
     def renege(self, now_s: float) -> list[Reneged]:
-        """The jobs whose time to leave for on-demand has come, oldest first; they wait no more.
+        """Remove and return the jobs whose time to leave for on-demand has come, oldest first.
 
-        The delay counted is the actual wait, even if this is called late. A job that joined after the gap reached the age of
-        leaving waits for the next offer. Interrupted jobs never leave.
+        The delay counted is the actual wait, even if this is called late. A job that joined after the gap reached the
+        age of leaving waits for the next offer. Interrupted jobs never leave.
         """
         due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
         return [self._leave(waiting, now_s) for waiting in due]
@@ -271,7 +270,7 @@ class SpotQueue:
             raise ValueError(f"job {job.key} waits already")
 
     def _impatient(self) -> Iterable[_Waiting]:
-        """Jobs that may leave at some time; none by most rules, whatever the length of the queue."""
+        """Return the jobs that may leave at some time; none by most rules, whatever the length of the queue."""
         forever = min(self.controller.rule.leave_at_age_s, self.controller.rule.longest_wait_s) == math.inf
         return () if forever else self._fresh.values()
 

@@ -1,25 +1,25 @@
 """Replay of the spot queue of paper B over arrivals that are known (sections III and VI).
 
-Arrivals of jobs and of spots do not depend on which jobs are admitted, so any rule can be tried on the same history,
-real or drawn. One kernel serves the simulator, which draws its history, and the controllers that learn by
-replaying the recorded one. It decides as the live `SpotQueue` does, job by job, where every job fits every
-spot and none is interrupted, and knows two things that paper B does not: the age of the gap, which is the
-time since the last spot arrived, used or not, and waits that end without a spot.
+Arrivals of jobs and of spots do not depend on which jobs are admitted. So any rule can be tried on the same history,
+real or drawn. One kernel serves the simulator, which draws its history, and the controllers that learn by replaying
+the recorded one. It decides as the live `SpotQueue` does, job by job, where every job fits every spot and none is
+interrupted. It knows two things that paper B does not: waits that end without a spot, and the age of the gap. That is
+the time since the last spot arrived, used or not.
 
-**Admission.** A job that finds a standing offer takes the oldest, without waiting, whatever the rule.
-Otherwise, with n jobs waiting, it joins if draw < level - n (1 below N, p at N, 0 above, Theorem 4); while the gap's age
-is neither below `admit_until_age_s` nor at least `admit_from_age_s` it joins if draw < level - `fewer` - n, never for the
-default. Else it goes to on-demand at once.
+**Admission.** A job that finds a standing offer takes the oldest, without waiting, whatever the rule. Otherwise, with
+n jobs waiting, it joins if draw < level - n (1 below N, p at N, 0 above, Theorem 4); while the gap's age is neither
+below `admit_until_age_s` nor at least `admit_from_age_s` it joins if draw < level - `fewer` - n (never by default).
+Else it goes to on-demand at once.
 
 **Leaving.** The oldest waiting job takes a spot that comes. A spot that finds no job waiting stands for
 `offer_ttl_s`; 0 is the paper's model, used at once or gone. A job that has waited `longest_wait_s` (the X of
 Theorem 2) leaves for on-demand; so do all that wait when the gap reaches `leave_at_age_s`. Jobs admitted at
 that age or later wait for the next spot.
 
-**At one moment** things happen in this order: offers whose time is over lapse; spots, in the order given;
-waits end; jobs, in the order given. So a spot still serves a job whose wait ends at that moment; a spot that
-ends a gap of exactly `leave_at_age_s` sends no job away but has begun a new gap; and a job that comes
-together with a spot sees a gap of age 0, may take the spot only if it stands, and finds those gone that left then.
+**At one moment** things happen in this order: offers whose time is over lapse; spots, in the order given; waits end;
+jobs, in the order given. So a spot still serves a job whose wait ends at that moment; a spot that ends a gap of
+exactly `leave_at_age_s` sends no job away but has begun a new gap. A job that comes together with a spot sees a gap
+of age 0, and finds those gone that left then. It may take the spot only if that stands.
 
 The kernel is a plain function over arrays, in machine code.
 """
@@ -72,7 +72,7 @@ class Rule:
 
 
 def admit_probability(level: float, queue_length: int) -> float:
-    """1 below N, p at N, 0 above, where level r = N + p (paper B, Theorem 4, Algorithm 1 line 4)."""
+    """Return 1 below N, p at N, 0 above, where level r = N + p (paper B, Theorem 4, Algorithm 1 line 4)."""
     return min(1.0, max(0.0, level - queue_length))
 
 
@@ -96,7 +96,7 @@ class Statistics:
         return self.total_delay_s / self.left if self.left else 0.0
 
     def mean_cost(self, k: float) -> float:
-        """E[C]: 1 for a job that took a spot, k for one that did not; 0 while none has left."""
+        """Return E[C]: 1 for a job that took a spot, k for one that did not; 0 while none has left."""
         return (self.spot + k * self.on_demand) / self.left if self.left else 0.0
 
 
@@ -109,7 +109,7 @@ class QueueState:
     last_spot_s: float = 0.0  # when the gap began; -infinity for a gap older than any age
 
     def shifted(self, by_s: float) -> QueueState:
-        """The same, on a clock that shows `by_s` more."""
+        """Return the same state on a clock that shows `by_s` more."""
         return QueueState(
             tuple(since_s + by_s for since_s in self.waiting_since_s),
             tuple(since_s + by_s for since_s in self.standing_since_s),
@@ -189,13 +189,13 @@ def run(
     decisions: Any,
     delays_s: Any,
 ) -> tuple[int, int, float, int, float, int, int, int]:
-    """The kernel: merges jobs and spots in time; `carried` jobs wait and `standing` spots stand at the start.
+    """Run the kernel: merge jobs and spots in time; `carried` jobs wait and `standing` spots stand at the start.
 
     waiting[head:tail] are the indices of the waiting jobs. A job that waits saw no offer, so the standing ones are
-    always a run spots_s[oldest:coming] of the spots that came. `decisions` and `delays_s` are filled if they
-    are not empty. Returns (spot, on_demand, total_delay_s, idle_spots, last_s, head, tail, oldest).
+    always a run spots_s[oldest:coming] of the spots that came. `decisions` and `delays_s` are filled if they are not
+    empty. Returns (spot, on_demand, total_delay_s, idle_spots, last_s, head, tail, oldest).
 
-    It is one function since every branch changes the same few numbers: with only the waits that end taken out into
+    It is one function since every branch changes the same few numbers. With only the waits that end taken out into
     another, inlined or not, it ran 20 instead of 48 million jobs/s.
     """
     jobs, spots, is_recording = len(times_s), len(spots_s), len(decisions) > 0

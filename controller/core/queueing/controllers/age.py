@@ -6,8 +6,8 @@ each half of the past and tried on the other. If that saves jobs for sure, the b
 past; if not, the shape in use, which proved itself once, stays as long as it saves anything on the newer half; and else
 this is `Replay`.
 
-A search replays some 400 shapes about 7 times each, over half of the past, and there are two after half as many
-arrivals as the past has: ten thousand steps for each arrival, about one window. They go on in slices (`work`), after those of
+A search replays some 400 shapes about 7 times each, over half of the past. There are two after half as many arrivals
+as the past has: ten thousand steps for each arrival, about one window. They go on in slices (`work`), after those of
 the fit of r to the shape in use, which goes on meanwhile.
 """
 
@@ -38,7 +38,7 @@ FIRST_SEARCH = 50  # arrivals: before, no shape could prove itself
 
 
 class Age(Replay):
-    """Parameters are those of `Replay`."""
+    """Level and ages by replay; parameters are those of `Replay`."""
 
     def __init__(self, target_delay_s: float, **parameters: Any) -> None:
         super().__init__(target_delay_s, **parameters)
@@ -51,7 +51,7 @@ class Age(Replay):
         return replace(self.rule, level=PLAIN.level)
 
     def work(self) -> bool:
-        """A slice of the fit of r if that is due, else of the search for a shape."""
+        """Do a slice of the fit of r if that is due, else of the search for a shape."""
         if super().work():
             return True
         if self._searching.idle and self._arrived >= self._search_at and self.history.spots >= MIN_SPOTS:
@@ -69,7 +69,7 @@ class Age(Replay):
         self.rule = replace(shape, level=self._believed(level, outcome, aim_s))
 
     def _choose(self, arrivals: Arrivals) -> Generator[int, None, Rule]:
-        """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
+        """Find a new shape if seeking one pays on jobs that it was not sought on; else keep the one in use, if it still does."""
         older, newer = arrivals.halves()
         found, trials = [], []
         for sought_on, tried_on in ((older, newer), (newer, older)):

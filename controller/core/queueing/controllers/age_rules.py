@@ -1,22 +1,22 @@
 """The shape of a rule, and the search for the cheapest one: at which ages of the gap jobs may join and must leave.
 
-Where offers are not Poisson, the age of the gap (the time since the last offer) says when the next one may come. With
-bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age below a1
-or from a2 on, and jobs that wait at age a3 leave. Where delta allows for several that wait, no job needs to be refused in
-between: the queue's limit is lower then by so many (`fewer`). Three ages, that number and the level r come within 1 or 2 %
-of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
-share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter. That r is not
-needed for it: share and delay follow one smooth curve as r grows, from (1, 0) at r = 0, so two points of it near the aim
-are enough.
+Where offers are not Poisson, the age of the gap (the time since the last offer) shows when the next one may come.
+With bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at
+an age below a1 or from a2 on, and jobs that wait at age a3 leave. Where delta allows for several that wait, no job
+needs to be refused in between: the queue's limit is lower then by so many (`fewer`). Three ages, that number and the
+level r come within 1 or 2 % of the optimum over all policies on queue length and age. (That is an LP; notes, "beyond
+the paper".) A shape's price is the share of jobs that it sends to on-demand when r makes the mean delay the aim: k
+does not matter. That r is not needed for it, since share and delay follow one smooth curve as r grows, from (1, 0) at
+r = 0. So two points of it near the aim are enough.
 
-The price is a step function of the ages, with noise, so derivatives are of no use. Tried are first the families that
-theory suggests (only early: hazard falls with age; only late: it rises; both: bath-tub), on a grid of ages that is half
-quantiles of the gaps and half evenly spaced; then, from the best two, one age at a time over the whole grid until
-nothing is better; then smaller steps around the best.
+The price is a step function of the ages, with noise, so derivatives are of no use. The search first tries the
+families that theory suggests (only early: hazard falls with age; only late: it rises; both: bath-tub). The grid of
+ages is half quantiles of the gaps and half evenly spaced. Then, from the best two, it tries one age at a time over
+the whole grid until nothing is better; then smaller steps around the best.
 
 A past of some hundred jobs always has a shape that would have fitted it better by chance. So it is sought on one half
-of the past and tried on the other (`saving`): there it must save more jobs than `CAUTION` standard errors of the paired
-difference (`proves`), or the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
+of the past and tried on the other (`saving`): there it must save more jobs than `CAUTION` standard errors of the
+paired difference (`proves`). Else the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ShapeSearch:
         yield from self.refine(self.best)
 
     def refine(self, *shapes: Rule) -> Steps:
-        """Smaller and smaller steps around the best of these, one age at a time."""
+        """Take smaller and smaller steps around the best of these, one age at a time."""
         yield from self._price(shapes)
         if not shapes:
             return
@@ -100,10 +100,10 @@ class ShapeSearch:
 
 
 def price(arrivals: Arrivals, shape: Rule, aim_s: float, r_max: float) -> Generator[int, None, float]:
-    """The share of jobs sent to on-demand at the level whose mean delay is the aim; infinity: no level reaches it.
+    """Find the share of jobs sent to on-demand at the level whose mean delay is the aim; infinity: no level reaches it.
 
-    By false position with the Illinois modification (an end that stays twice counts half), then by the line between the
-    two points that enclose the aim.
+    By false position with the Illinois modification (an end that stays twice counts half). Then by the line between
+    the two points that enclose the aim. Yields the steps that each replay took.
     """
     below, above = (0.0, 0.0, 1.0), _point(arrivals, shape, r_max)  # (level, mean delay, share)
     yield len(arrivals)
@@ -130,7 +130,7 @@ def _point(arrivals: Arrivals, shape: Rule, level: float) -> tuple[float, float,
 
 
 def ages_grid(gaps_s: Floats) -> list[float]:
-    """Ages worth trying, above 0, rising: quantiles of the gaps, and even steps up to nearly the longest."""
+    """Return ages worth trying, above 0, rising: quantiles of the gaps, and even steps up to nearly the longest."""
     if not len(gaps_s):
         return []
     inner = np.arange(1, POINTS) / POINTS
@@ -141,8 +141,10 @@ def ages_grid(gaps_s: Floats) -> list[float]:
 
 
 def families(grid_s: list[float]) -> Iterator[Rule]:
-    """Only late, only early, and both with a coarser grid; waiting jobs leave when joining ends, or stay; or some may join
-    in between."""
+    """Yield shapes: only late, only early, and both with a coarser grid.
+
+    Waiting jobs leave when joining ends, or stay; or some may join in between.
+    """
     for age_s in grid_s:
         yield from (shape_of(0.0, age_s), shape_of(0.0, age_s, 0.0), shape_of(0.0, age_s, fewer=1.0))
         yield from (shape_of(age_s, inf, age_s), shape_of(age_s), shape_of(age_s, fewer=1.0))
@@ -154,7 +156,7 @@ def families(grid_s: list[float]) -> Iterator[Rule]:
 
 
 def lines(shape: Rule, ages_s: list[float]) -> Iterator[list[Rule]]:
-    """Each age over the whole grid; then the end of joining together with leaving; then how many fewer in between."""
+    """Yield each age over the whole grid; then the end of joining together with leaving; then how many fewer in between."""
     yield [replace(shape, admit_until_age_s=age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s]
     yield [replace(shape, admit_from_age_s=age_s) for age_s in ages_s if age_s >= shape.admit_until_age_s]
     yield [replace(shape, leave_at_age_s=age_s) for age_s in ages_s]
@@ -165,7 +167,7 @@ def lines(shape: Rule, ages_s: list[float]) -> Iterator[list[Rule]]:
 
 
 def neighbours(shape: Rule, step_s: float) -> list[Rule]:
-    """The shapes with one age a step away."""
+    """Return the shapes with one age a step away."""
     moved = [
         replace(shape, **{name: age_s})
         for name in ("admit_until_age_s", "admit_from_age_s", "leave_at_age_s")
@@ -196,8 +198,10 @@ def saving(
 
 
 def _standard_error(values: Floats) -> float:
-    """Standard error of the mean, by batch means: outcomes of consecutive jobs are negatively correlated, so an i.i.d.
-    estimate would be three times too large."""
+    """Return the standard error of the mean, by batch means.
+
+    Outcomes of consecutive jobs are negatively correlated, so an i.i.d. estimate would be three times too large.
+    """
     size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))
     count = len(values) // size
     means = values[: count * size].reshape(count, size).mean(axis=1)

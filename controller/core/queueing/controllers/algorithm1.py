@@ -24,17 +24,12 @@ R_MAX = 8.0
 def next_level(
     level: float, mean_delay_s: float, target_delay_s: float, step_per_s: float, r_max: float = R_MAX
 ) -> float:
-    """r <- clip(r - alpha (d - delta), 0, r_max) (paper B, Algorithm 1, lines 7 and 8, corrected)."""
+    """Return clip(r - alpha (d - delta), 0, r_max) (paper B, Algorithm 1, lines 7 and 8, corrected)."""
     return min(r_max, max(0.0, level - step_per_s * (mean_delay_s - target_delay_s)))
 
 
 class Algorithm1(Controller):
-    """r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile.
-
-    `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
-    .01/3600 a second, and a scenario whose time runs s times faster has alpha s times larger. A window in
-    which no job left changes nothing and goes on. ValueError: a parameter that cannot work.
-    """
+    """Level r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile."""
 
     def __init__(
         self,
@@ -58,7 +53,7 @@ class Algorithm1(Controller):
         self._arrived, self._left, self._delay_s = 0, 0, 0.0
 
     def arrived(self, now_s: float) -> None:
-        """Counts; at the end of a window, moves r and begins the next one."""
+        """Count an arrival; at the end of a window, move r and begin the next one."""
         self._arrived += 1
         if self._arrived >= self.window and self._left:
             mean_s = self._delay_s / self._left

@@ -1,9 +1,12 @@
-"""The recorded past: when jobs came and when offers came. It does not depend on which were admitted, so any rule can be
-tried on it (notes on paper B: replay instead of gradient).
+"""The recorded past: when jobs came and when offers came.
 
-The window is bounded in events: the last so many jobs, and four times as many offers. It begins at an offer, where the
-age of the gap is known. Draws are not recorded but made: the multiples of the golden section modulo 1 are spread evenly
-over any stretch of jobs, so that p means p with less noise than independent draws have, and the same for every rule.
+It does not depend on which were admitted, so any rule can be tried on it (notes on paper B: replay instead of
+gradient).
+
+The window is bounded in events: the last so many jobs, and four times as many offers. It begins at an offer, where
+the age of the gap is known. Draws are not recorded but made: the multiples of the golden section modulo 1, the same
+for every rule. They are spread evenly over any stretch of jobs, so p means p with less noise than in independent
+draws.
 """
 
 from __future__ import annotations
@@ -48,16 +51,16 @@ class Arrivals:
         return replay(rule, self.jobs_s, self.spots_s, self.draws, self.offer_ttl_s, start, record=record)
 
     def gaps_s(self) -> Floats:
-        """Times between offers, in order; those made at the same moment count once."""
+        """Return the times between offers, in order; those made at the same moment count once."""
         gaps = np.diff(self.spots_s, prepend=self.began_s)
         return gaps[gaps > 0.0]
 
     def halves(self) -> tuple[Arrivals, Arrivals]:
-        """The older and the newer half of the jobs; both begin at an offer."""
+        """Return the older and the newer half of the jobs; both begin at an offer."""
         return self._between(0, len(self.jobs_s) // 2), self._between(len(self.jobs_s) // 2, len(self.jobs_s))
 
     def _between(self, first: int, beyond: int) -> Arrivals:
-        """The jobs of these places that came after the first offer behind the job before them."""
+        """Return the jobs of these places that came after the first offer behind the job before them."""
         since_s = self.jobs_s[first - 1] if first else self.began_s
         until_s = self.jobs_s[beyond - 1] if beyond else self.began_s
         spots_s = self.spots_s[(self.spots_s > since_s) & (self.spots_s <= until_s)]
@@ -68,7 +71,7 @@ class Arrivals:
 
 
 class RecordedArrivals:
-    """Records arrivals as they happen. ValueError: a window below 1."""
+    """A record of arrivals as they happen. ValueError: a window below 1."""
 
     def __init__(self, window: int, offer_ttl_s: float) -> None:
         if window < 1:
@@ -79,11 +82,11 @@ class RecordedArrivals:
         self._lost: Counter[float] = Counter()
 
     def job(self, now_s: float) -> None:
-        """A job came."""
+        """Record a job."""
         self._jobs_s.append(now_s)
 
     def spot(self, now_s: float) -> None:
-        """An offer came."""
+        """Record an offer."""
         self._spots_s.append(now_s)
 
     def lost(self, made_s: float) -> None:
@@ -91,22 +94,22 @@ class RecordedArrivals:
         self._lost[made_s] += 1
 
     def since_s(self, jobs: int) -> float:
-        """Times from the arrivals of the last so many jobs to the last of these, added up; O(jobs)."""
+        """Return the times from the arrivals of the last so many jobs to the last of these, added up; O(jobs)."""
         last = list(self._jobs_s)[max(0, len(self._jobs_s) - jobs) :]
         return sum(self._jobs_s[-1] - came_s for came_s in last)
 
     @property
     def jobs(self) -> int:
-        """Recorded ones."""
+        """Number of recorded jobs."""
         return len(self._jobs_s)
 
     @property
     def spots(self) -> int:
-        """Recorded ones."""
+        """Number of recorded offers."""
         return len(self._spots_s) - self._lost.total()
 
     def arrivals(self) -> Arrivals:
-        """A copy, from the first offer of which all is known; O(window). ValueError: no offer has been made."""
+        """Return a copy, from the first offer of which all is known; O(window). ValueError: no offer has been made."""
         if not len(self._spots_s) > self._lost.total():
             raise ValueError("no offer has been made yet: the past begins with one")
         # offers that were not lost; what was lost before the window began is forgotten

@@ -15,7 +15,7 @@ class Controller:
 
     @property
     def level(self) -> float:
-        """r = N + p, in jobs."""
+        """Level r = N + p, in jobs."""
         return self.rule.level
 
     def hold(self, level: float) -> None:

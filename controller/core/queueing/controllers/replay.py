@@ -1,28 +1,28 @@
-"""r by replay: of all levels, the one that would have met the target delay on the recorded arrivals.
+"""Level r by replay: of all levels, the one that would have met the target delay on the recorded arrivals.
 
-The gradient step of Algorithm 1 has to wait for delays, which are noisy, and needs a step size and a good start. But the
-arrivals of jobs and offers do not depend on r: the past can be run again for any r, and the mean delay grows with r, so
-bisection finds the r whose delay is the aim (`balance`). No step, no r_0 after the first few jobs.
+The gradient step of Algorithm 1 has to wait for delays, which are noisy, and needs a step size and a good start. But
+the arrivals of jobs and offers do not depend on r, so the past can be run again for any r. The mean delay grows with
+r, so bisection finds the r whose delay is the aim (`balance`). No step, no r_0 after the first few jobs.
 
-A past in which even r_max would have been quick enough says nothing of r; then the books do: r rises by a step while the
-measured delay is below delta, and falls by one while it is above.
+A past in which even r_max would have been quick enough leaves r open; then the books decide: r rises by a step while
+the measured delay is below delta, and falls by one while it is above.
 
 One replay takes as long as its window; a bisection takes `HALVINGS` of them. `work` does a slice of at most one window
 and is called between decisions: a decision only compares a draw with r.
 
-**The aim** is what the average of all jobs so far needs to be delta (`Balance`). History tells which rule would have
-kept delta, up to the noise of a finite window and to what a replay does not know: jobs that do not fit, interruptions,
-offers withdrawn. None of it stays uncorrected: the debt E, the sum of (delay - delta) over all jobs that left, is to be
-paid back over the next H jobs. The aim is delta exp(-E / (H delta)), which is delta - E/H while the debt is small and
-stays above 0 when it is large. H is a twenty-fifth of the jobs so far, so the debt is a random walk on a leash: its
-standard deviation is that of H/2 jobs, not of all. With that of a job between .8 and 2.5 delta (notes), H = 400 keeps
-the average of 10 000 jobs within .4 % of delta at one sigma, where a fixed rule has 2.5 %. H stays bounded, so a replay
-that is wrong for ever is corrected too. It is not shorter still, because the aim then follows the noise, and since cost
-is convex in the delay, an aim that moves costs more than one that stays; and never shorter than twice the time between
-two corrections, or they would overshoot.
+**The aim** is what the average of all jobs so far needs to be delta (`Balance`). History shows which rule would have
+kept delta, up to the noise of a finite window and to what a replay does not know: jobs that do not fit,
+interruptions, offers withdrawn. None of it stays uncorrected: the debt E, the sum of (delay - delta) over all jobs
+that left, is to be paid back over the next H jobs. The aim is delta exp(-E / (H delta)): about delta - E/H while the
+debt is small, and above 0 when it is large. H is a twenty-fifth of the jobs so far, so the debt is a bounded random
+walk: its standard deviation is that of H/2 jobs, not of all. That of a job is between .8 and 2.5 delta (notes). With
+H = 400 the average of 10 000 jobs is within .4 % of delta at one sigma; a fixed rule has 2.5 %. H stays bounded, so a
+replay that is wrong for ever is corrected too. It is not shorter still, because the aim then follows the noise. Cost
+is convex in the delay, so an aim that moves costs more than one that stays. It is never shorter than twice the time
+between two corrections, or they would overshoot.
 
-A debt is paid at once if need be, savings are spent slowly: where offers come in bursts, long silences are rare, none may
-be in the past yet, and each adds to the delay of all that wait.
+A debt is paid at once if need be, savings are spent slowly. Where offers come in bursts, long silences are rare; none
+may be in the past yet, and each adds to the delay of all that wait.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sliced:
         return self._search is None
 
     def begin(self, search: Search) -> None:
-        """This is to be done next."""
+        """Take up this search next."""
         self._search = search
 
     def slice(self) -> bool:
@@ -83,9 +83,9 @@ class Sliced:
 def bisect_level(
     arrivals: Arrivals, rule: Rule, aim_s: float, r_max: float
 ) -> Generator[int, None, tuple[float, ReplayOutcome]]:
-    """The level in [0, r_max] of the rule at which the mean delay over `arrivals` is `aim_s` (or nearest), and its outcome.
+    """Find the level in [0, r_max] of the rule at which the mean delay over `arrivals` is `aim_s` (or nearest).
 
-    Yields after each replay.
+    Returns it with its outcome; yields the steps of each replay.
     """
     low, high = 0.0, r_max
     level, outcome = r_max, arrivals.run(replace(rule, level=r_max))
@@ -103,7 +103,7 @@ def bisect_level(
 
 
 class Balance:
-    """Tracks the cumulative delay error (s); corrected every `every` jobs. ValueError: a target that is no finite duration."""
+    """The cumulative delay error (s), corrected every `every` jobs. ValueError: a target that is no finite duration."""
 
     def __init__(self, target_delay_s: float, every: int = 1) -> None:
         if not 0.0 <= target_delay_s < inf:
@@ -118,7 +118,7 @@ class Balance:
         self.debt_s = min(bound_s, max(-bound_s, self.debt_s + delay_s - self.target_delay_s))
 
     def aim_s(self, pending_s: float = 0.0) -> float:
-        """The mean delay that the coming jobs should have; `pending_s` have been waited by jobs that have not left yet."""
+        """Return the mean delay that the coming jobs should have; `pending_s`: waits until now of jobs that have not left yet."""
         horizon = max(SHORTEST, CORRECTIONS * self.every, min(LONGEST, SHARE * self.jobs))
         if self.target_delay_s == 0.0:
             return 0.0
@@ -127,9 +127,10 @@ class Balance:
 
 
 class Replay(Controller):
-    """r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
+    """Level r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
 
-    `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept. ValueError: a parameter that cannot work.
+    `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept. ValueError: a parameter that
+    cannot work.
     """
 
     def __init__(
@@ -151,16 +152,16 @@ class Replay(Controller):
         self._fitting = Sliced(window)
 
     def arrived(self, now_s: float) -> None:
-        """Recorded."""
+        """Record the arrival."""
         self._arrived += 1
         self.history.job(now_s)
 
     def spot(self, now_s: float) -> None:
-        """Recorded."""
+        """Record the offer."""
         self.history.spot(now_s)
 
     def lost(self, made_s: float) -> None:
-        """Taken out of the record."""
+        """Take the offer out of the record."""
         self.history.lost(made_s)
 
     def left(self, delay_s: float) -> None:
@@ -168,7 +169,7 @@ class Replay(Controller):
         self.balance.left(delay_s)
 
     def work(self) -> bool:
-        """A slice of the fit: replays of no more than one window of events in all, or one replay."""
+        """Do a slice of the fit: replays of no more than one window of events in all, or one replay."""
         is_known = self.history.jobs >= MIN_JOBS and self.history.spots >= MIN_SPOTS
         if self._fitting.idle and is_known:
             due_after = min(self.every, max(1.0, SOONER * self._fitted_at))
@@ -178,7 +179,7 @@ class Replay(Controller):
         return self._fitting.slice()
 
     def aim_s(self) -> float:
-        """The mean delay to aim at now. The jobs that wait have waited at least since as many of the last arrivals."""
+        """Return the mean delay to aim at now. The jobs that wait have waited at least since as many of the last arrivals."""
         return self.balance.aim_s(self.history.since_s(self._arrived - self.balance.jobs))
 
     def _fit(self) -> Search:
@@ -188,7 +189,7 @@ class Replay(Controller):
         self.hold(self._believed(level, outcome, aim_s))
 
     def _believed(self, level: float, outcome: ReplayOutcome, aim_s: float) -> float:
-        """The level found, or, where the past says nothing of r, a step from the present one towards the aim."""
+        """Return the level found, or, where the past leaves r open, a step from the present one towards the aim."""
         if level < self.r_max or outcome.mean_delay_s >= (1.0 - EXACT) * aim_s:
             return level
         up = aim_s >= self.balance.target_delay_s
