@@ -63,7 +63,7 @@ WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
-# in these rows unauthorised traffic competes as research: no switch can tell them apart
+# in these rows unauthorised traffic competes as research: no switch can distinguish them
 AS_RESEARCH = ("sockets", "udp", "frames-unmarked")
 SHORT = 0.05  # as `RunContext.research_tolerance`
 # a sender of frames that sent a smaller share of its intended rate did not attack
@@ -111,7 +111,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         for phi in QUICK_PHIS if quick else PHIS:
             taking = PROVIDERS[: round(phi * len(PROVIDERS))]
             if phi == 1.0 and any(row.key == ALL for row in found):
-                continue  # nobody is left to send in this way or that
+                continue  # no sender is left in this way or that
             words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
             send = attacks.at_rate(Frames(dscp), each)
             grant = share / max(1, len(taking))

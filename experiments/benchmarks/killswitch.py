@@ -286,7 +286,7 @@ def _path(name: str, stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
         command("delete table inet kill")
     elif name == IPTABLES:
         insert, delete = (partial(command, how, *IPTABLES_RULE.split()) for how in ("-I", "-D"))
-        insert()  # and loads what it needs, or says what it lacks
+        insert()  # and loads what it needs, or reports what it lacks
         delete()
         yield ClosingPath(insert, delete, reason=BY_RULE)
     else:

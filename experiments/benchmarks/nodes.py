@@ -42,7 +42,7 @@ class Node:
                         break
                     try:
                         reply = serve(json.loads(line))
-                    except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
+                    except Exception as error:  # noqa: BLE001 - whatever it was, the parent reports it
                         reply = {"error": repr(error)}
             finally:
                 os._exit(0)

@@ -60,7 +60,7 @@ class Trial:
     answered: int
     let_in_after_return: int  # SYNs sent after the call was over, that got in: a switch that closes has none
     missed: int  # SYNs without an answer before the last that got in: lost on the way
-    dropped: int | None  # what the program says it has dropped; None: another hand closed the host
+    dropped: int | None  # what the program has counted as dropped; None: another hand closed the host
     observed: int | None = None  # drops that bcc's observer saw in the host's network; None: none looked
     # packets that came to the host by its other cables meanwhile: a closed host drops these, too
     others: int = 0

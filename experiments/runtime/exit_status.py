@@ -47,7 +47,7 @@ class ExitStatus(IntEnum):
     # it was interrupted, the coordinator died too often, or nothing is judged (a comparison with a run on a machine that did not
     # keep up); nothing that was judged is broken
     CUT_SHORT = 3
-    INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback tells where
+    INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback shows where
 
 
 # Of several errors at once, the first of these is what the command ends with.
@@ -73,7 +73,7 @@ def run(command: Callable[[], int | None]) -> int:
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
         return report(error)
-    # typer makes a 130 of an interrupt, and says nothing
+    # typer makes a 130 of an interrupt, and prints nothing
     return report(KeyboardInterrupt()) if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
 
 

@@ -216,7 +216,7 @@ class StormWorld(VirtualWorld):
             down_s, self.torn_for_s = self.torn_for_s, None
             self.noticed("event torn")
             self.restart(down_s)
-            match event:  # whoever asked had no answer
+            match event:  # its sender had no answer
                 case cev.SubmitAsked():
                     self.submit(event.job, event.draw)
                 case cev.CancelAsked():
@@ -244,7 +244,7 @@ class StormWorld(VirtualWorld):
                 ):
                     return
             case cdo.SetWays() if self._unsent is not None:
-                return  # its successor programs the network anew
+                return  # its successor programs the network again
         super()._perform(effect)
         if isinstance(effect, cdo.Record):
             fact = effect.fact

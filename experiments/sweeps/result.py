@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars
 
 COLUMN_IN, ROW_IN = 5.2, 0.26  # of the picture
-MIN_SEEDS = 2  # of an interval: one seed says nothing of the others
+MIN_SEEDS = 2  # of an interval: one seed gives no spread
 MAX_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
 
@@ -150,7 +150,7 @@ class SweepResult:
         """
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
-        # polars tells a full disk as an error of its own, without its number
+        # polars reports a full disk as an error of its own, without its number
         in_memory = io.BytesIO()
         self.runs.write_parquet(in_memory)
         write_whole(out / "runs.parquet", in_memory.getbuffer())

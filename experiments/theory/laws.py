@@ -85,7 +85,7 @@ class ScipyLaw(Law):
 
 @dataclass(frozen=True)
 class Exponential(ScipyLaw):
-    """Memoryless, with the given mean."""
+    """Exponential law of the given mean."""
 
     mean_h: float
 
@@ -104,7 +104,7 @@ class Exponential(ScipyLaw):
 
 @dataclass(frozen=True)
 class Uniform(ScipyLaw):
-    """Uniform on [lo, hi]."""
+    """Uniform law on [lo, hi]."""
 
     lo: float
     hi: float
@@ -133,7 +133,7 @@ class Uniform(ScipyLaw):
 
 @dataclass(frozen=True)
 class Gamma(ScipyLaw):
-    """Gamma with mean shape * scale; shape 1 is exponential. Paper B's Gamma(1/lambda, 1) is shape 12, scale 1."""
+    """Gamma law of mean shape * scale; shape 1 is exponential. Paper B's Gamma(1/lambda, 1) is shape 12, scale 1."""
 
     shape: float
     scale: float
@@ -154,7 +154,7 @@ class Gamma(ScipyLaw):
 
 @dataclass(frozen=True)
 class Deterministic(Law):
-    """The constant."""
+    """Law of a constant."""
 
     value: float
 

@@ -119,7 +119,7 @@ class Claim:
     paper: str
     title: str
     text: str  # what the paper claims, in its own terms
-    does_not_prove: str  # what no verdict here says
+    does_not_prove: str  # what no verdict here states
     headline: tuple[str, ...]  # quantities that the page shows at once, a row a system
     run: Callable[[Config], Values]  # may take minutes, and goes on where it was stopped
     panels: Sequence[Panel]  # of its picture

@@ -21,7 +21,7 @@ from experiments.claims.framework.claim import (
 from experiments.claims.framework.values import CANNOT, Value, Values
 
 NOTHING = "nothing of it happened in these runs"
-FEW, MAX_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
+FEW, MAX_TOLD = 2, 4  # checks that a verdict lists with their numbers, and at all
 
 
 def near(kind: ClaimKind, text: str, value: Value | None, target: float, tolerance: float) -> Check:
@@ -69,7 +69,7 @@ def _beside(
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
     holds, fails = sides(low, high)
-    # an interval that only touches the bound says nothing; a number without one is on it, and so not beyond
+    # an interval that only touches the bound decides nothing; a number without one is on it, and so not beyond
     fails = fails or (not holds and low == high == bound)
     return Check(kind, text, _outcome(holds, fails), f"{_shown(value)}; wanted {words} {bound:.4g}")
 

@@ -49,7 +49,7 @@ def run(config: Config) -> Values:
     }
     found = gather(tasks, config, (gap_runs, theorems, sys.modules[__name__]))
     rows = [
-        Value(  # what eq. (6) says for the moments that the paper prints
+        Value(  # what eq. (6) gives for the moments that the paper prints
             "the paper's moments",
             f"eq. (6), correlation {correlation:+g}",
             "predicted gap",

@@ -33,8 +33,8 @@ from experiments.worlds.queue import controller_runs, learners
 from experiments.worlds.queue import history as drawn
 from experiments.worlds.queue.controller_runs import follow
 
-SMALL, LARGE = 0.05, 6.0  # r_init; the paper says "small" and "large"
-EARLY_JOBS = 300  # by which the two starts are still to be told apart
+SMALL, LARGE = 0.05, 6.0  # r_init; the paper has "small" and "large"
+EARLY_JOBS = 300  # by which the two starts must still be distinguishable
 SETTLED = 0.05  # of delta, for "jobs until settled"
 POINTS = 70  # of a curve
 FIXED, ALGORITHM1, PRINTED, REPLAY, AGE = "fixed r*", "Algorithm 1", "as printed", "replay", "age"

@@ -144,7 +144,7 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
             hosts, min(BUILDINGS, hosts), mix=(GpuShare(RTX3090, 1, 1),), reserve=base.campus.research_reserve
         ),
         protocol=replace(base.protocol, head_stores=case.stores),
-        # the record says when owners come and go
+        # the record has the times at which owners come and go
         owners=replace(base.owners, count=None, burst_share=0.0, lent_at_start=1.0),
     )
     trace = load_trace(case.record.files[0], scenario, *case.record.files[1:])

@@ -48,7 +48,7 @@ from experiments.runtime.tasks import Result
 ONE_INTERVAL = "one-interval"
 RELATIVES = ("one-copy", "research-whole", "share")  # those that are always played
 WORK, EXPECTED, LOST = "work lost", "work lost to emergencies, expected", "lost GPU time"
-# quantity -> (unit, what one run has of it; None: it cannot be told)
+# quantity -> (unit, what one run has of it; None: it is unknown)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     WORK: ("GPU-h", lambda run: _hours(run["work_lost_s"])),
     EXPECTED: ("GPU-h", lambda run: _hours(run["expected_emergencies_s"])),
@@ -73,7 +73,7 @@ MAX_OVER = 3.0
 OVER = "intervals above 2 L_max"
 # percentage points: a row that is nearer to a limit than that counts as keeping it
 TOLERANCE = 1.0
-# times what ReclaimNet loses: beyond, the picture does not tell systems apart
+# times what ReclaimNet loses: beyond, the picture does not separate systems
 
 
 def systems() -> list[str]:

@@ -123,7 +123,7 @@ class Owners:
     absence: InverseLaw = field(
         default=InverseLaw("lognormal", 1.5 * HOUR_S, 0.8, 300.0, 12 * HOUR_S), metadata=drawn(D.DURATION)
     )
-    loyal: tuple[str, ...] = names()  # say, hosts whose research flows a closed host would cut
+    loyal: tuple[str, ...] = names()  # such as hosts whose research flows a closed host would cut
     # exact events; the hosts that it names follow nothing else
     script: tuple[OwnerEvent, ...] = parts(OwnerEvent)
 

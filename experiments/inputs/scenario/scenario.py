@@ -25,7 +25,7 @@ from topologies.spec import Campus, GpuModel, Host, Link, Role
 from topologies.units import format_duration, format_size
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
-MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
+MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds resolves
 MAX_SEED = 2**63 - 1
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
 # of all hosts together, as Nomad's servers bound them: each costs the coordinator some half a millisecond of a processor
@@ -34,7 +34,7 @@ HEARTBEATS_PER_S = 250.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything one run needs. Construction checks it as a whole; SpecError names the values that do not fit together."""
+    """Inputs of one run, complete. Construction checks it as a whole; SpecError names the values that do not fit together."""
 
     name: str
     campus: Campus

@@ -43,7 +43,7 @@ SHORTEST_GAP_S, LONGEST_GAP_S = 1e-3, 30 * 86_400.0
 FASTEST = 4096
 # Of a record whose changes are written at any time: enough for a second's grain in a day.
 MAX_SAMPLES = 100_000
-LATEST_S = 1e10  # seconds since 1970, say; larger numbers are in a finer unit
+LATEST_S = 1e10  # such as seconds since 1970; larger numbers are in a finer unit
 BUSY = 0.8  # of the reclaims of the busiest window
 
 

@@ -73,7 +73,7 @@ class PaperCampus:
     lent_share: float = 0.5
     absence_sigma: float = 1.0
     burst: int = 7  # "up to 7 simultaneous departures"
-    # of reclaims; drawn from the whole campus, for the paper says nothing of buildings
+    # of reclaims; drawn from the whole campus, for the paper has nothing about buildings
     burst_share: float = 0.12
     burst_in_building: bool = False
     # definition 1 gives the least, 10 s; with this a tenth is too short for its payload
@@ -88,7 +88,7 @@ class PaperCampus:
     # the head node keeps checkpoints of every system that sends them there: all of Slurm's, since the paper's has storage that
     # all nodes share, and second copies. A row without these (one-copy, no-migration, as printed) has nothing there
     head_stores: bool = True
-    # of every system: what our agents do; the paper says what a write over the network costs and not what a snapshot stops
+    # of every system: what our agents do; the paper gives what a write over the network costs and not what a snapshot stops
     snapshots: str = "copy"
     copy_gb_per_s: float = Protocol().copy_gb_per_s
     restart_s: float = 10.0  # T_r: with C/B = 48.3 s (Appendix C), a downtime of 58 s; Table III has 61

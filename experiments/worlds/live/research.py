@@ -25,7 +25,7 @@ from topologies.spec import Campus
 PORT = 7300  # and up: one for each flow
 WINDOW_S = 1.0
 WARM_UP_S = 3.0  # slow start, and the queue that the first burst leaves
-TOLD_S = 0.5  # the kernel changes a link this long before the coordinator's journal says so, at most
+TOLD_S = 0.5  # the kernel changes a link this long before the coordinator's journal records it, at most
 CONNECT_S = 10.0
 CHUNK = bytes(256 << 10)
 TCP_CONGESTION = 13  # linux/tcp.h

@@ -100,7 +100,7 @@ class LiveRun:
             with suppress(OSError, trio.BrokenResourceError):
                 async with connected(self.world.operator_socket) as operator:
                     while any(h.state == "absent" for h in (await operator.status()).hosts):
-                        # the coordinator has Hellos to answer: what it tells of all hosts is asked for the less often
+                        # the coordinator has Hellos to answer: what it reports of all hosts is asked for the less often
                         await trio.sleep(ASK_PER_HOST_S * hosts)
                     return
             await trio.sleep(0.02)
@@ -172,7 +172,7 @@ class LiveRun:
             await trio.to_thread.run_sync(change)
             happened.set()
             if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
-                continue  # its controller tells, when its tables follow
+                continue  # its controller reports it, when its tables follow
             if event.rate_bytes_per_s is not None or event.up is not None:
                 await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
 

@@ -263,7 +263,7 @@ def live_world(
     have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
     if controller is not None:
-        protocol = replace(scenario.protocol, paths=1)  # nobody could tell it of others
+        protocol = replace(scenario.protocol, paths=1)  # no controller could report others
         scenario = replace(scenario, protocol=protocol)
     holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}

@@ -42,7 +42,7 @@ from topologies.spec import TrafficClass
 
 WINDOW_S = 86_400.0
 OVERLAP_S = 3600.0  # of the next window that is planned for, too: longer than any checkpoint before the end of a stay takes
-NO_TIMER_S = 1e9  # the longest that a message can say
+NO_TIMER_S = 1e9  # the longest that a message can hold
 SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
 
@@ -155,7 +155,7 @@ class Replanner:
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
         begun = [
-            replace(way, bookings=()) if way.migrates else way  # P3 says when it travels
+            replace(way, bookings=()) if way.migrates else way  # P3 decides when it travels
             for way in self._plan.begun(now_s)
             if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
         ]
@@ -249,7 +249,7 @@ class Replanner:
         rate = self._rate_now(now) if now is not None and is_planned else 0.0
         flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
         if rate > 0.0:
-            flow.rate_bytes_per_s = 0.0  # so that its sender is told however little it rises
+            flow.rate_bytes_per_s = 0.0  # so that its sender learns of it however little it rises
         self._cluster.flows.put(flow)
         settle(self._cluster)
         self._post()

@@ -126,7 +126,7 @@ class OthersTraffic:
 
     def _find_paths(self) -> None:
         crossed = [(n, link, part) for n, each in enumerate(self._flows) for link, part in each.parts()]
-        # those of which something was told, first: what they carry no more is told, too
+        # those of which something was sent, first: what they carry no more is sent, too
         self._links = list(dict.fromkeys(chain(self._told, (link for _, link, _ in crossed))))
         number = {link: place for place, link in enumerate(self._links)}
         self._crossed = np.array([number[link] for _, link, _ in crossed], dtype=np.intp)

@@ -64,7 +64,7 @@ class Environment:
     scheduler: Scheduler
     network: ScheduledNetwork
     machines: dict[str, Machine]
-    # wire bytes/s of each link as it is to be (a fault may make it less); the coordinator is told of changes
+    # wire bytes/s of each link as it is to be (a fault may make it less); the coordinator learns of changes
     capacity: dict[DirectedLink, float]
     switches: ProgrammedSwitches | None = None  # of a campus with several paths
     specs: dict[str, JobSpec] = field(default_factory=dict)

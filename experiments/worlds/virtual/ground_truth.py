@@ -142,7 +142,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
         return {}
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
-    # a coordinator that was dead when a trunk died plans on other routes until it is told, and so does the network
+    # a coordinator that was dead when a trunk died plans on other routes until it learns that, and so does the network
     told = world.coordinator.cluster.routes.equals(world.env.routes)
     if world.policy.borrows:
         flows = [flow for flow in flows if flow.traffic_class is not TrafficClass.PRESYNC]

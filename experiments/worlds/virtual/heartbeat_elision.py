@@ -43,7 +43,7 @@ class HeartbeatElision:
         self._env, self.coordinator = env, coordinator
         self._connections, self._workloads = connections, workloads
         self._delay_s = env.costs.message_s
-        self.journal: MemoryJournal | None = None  # of what the coordinator is told by the way
+        self.journal: MemoryJournal | None = None  # of what the coordinator gets by the way
 
     def heard(self, machine: Machine, message: Any) -> None:
         """Hold a host's pulse if this message acknowledges its agent's last heartbeat and all is well.

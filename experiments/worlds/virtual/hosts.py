@@ -13,13 +13,16 @@ from testbed.agent.core.stored import StoredCheckpoints
 from testbed.messages import JobSpec, StoredCheckpoint
 
 NONE: Set[int] = frozenset()  # of sequences
-# share of its state that a step of the synthetic workload rewrites, if the job does not say
+# share of its state that a step of the synthetic workload rewrites, if the job has no value
 DEFAULT_DIRTY = 0.1
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """Between an agent and the coordinator. Bytes in flight are lost once it is cut; each end learns of that in its own time."""
+    """Connection of an agent and the coordinator.
+
+    Bytes in flight are lost once it is cut; each end learns of that in its own time.
+    """
 
     host: str
     number: int  # in order of opening

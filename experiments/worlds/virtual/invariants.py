@@ -111,7 +111,7 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
 def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """Check that the coordinator plans on the routes that packets take, unless a change of them is still on its way to it."""
     if known.capacity.wire != world.env.capacity:
-        return  # it was dead meanwhile, and is about to be told
+        return  # it was dead meanwhile, and is about to learn of it
     there = world.connections
     if (
         known.installation.dirty
@@ -119,7 +119,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
         or there.refused
         or there.unread is not None
     ):
-        return  # the network is being told, or the coordinator is dead or frozen and drains what may have been cut since
+        return  # the network is being informed, or the coordinator is dead or frozen and drains what may have been cut since
     if not known.routes.equals(world.env.routes):
         rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
         raise broken(world, "routes", rule)

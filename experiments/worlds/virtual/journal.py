@@ -48,7 +48,7 @@ Told = LeaseTold | StepTold
 
 
 class MemoryJournal:
-    """Everything that a coordinator was handed, with the time of it."""
+    """Record of all that a coordinator was handed, with the time of it."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, ev.Event | Told]] = []

@@ -54,7 +54,7 @@ class VirtualLinks:
         self._wanted = SetWays(0, [], [])  # what the coordinator last asked for,
         self._programmed = self._wanted  # and what the switches have of that
         self._pins: tuple[WayPin, ...] = ()
-        self._loads = SetLoads([])  # what the coordinator last said of its grants
+        self._loads = SetLoads([])  # what the coordinator last sent of its grants
 
     def set(self, a: str, b: str, factor: float) -> None:
         """Let a link work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
@@ -121,7 +121,7 @@ class VirtualLinks:
         if not self._connections.refused:
             self._env.decide(WaysSet(wanted.number))
             if self._asked_to_drain != set(map(frozenset, self._wanted.draining)):
-                self._tell_draining()  # a coordinator that was dead has not heard of it
+                self._tell_draining()  # a coordinator that was dead has not received it
 
     def weigh(self, loads: SetLoads) -> None:
         """Apply the coordinator's trunk loads; groups share research accordingly after a moment."""

@@ -27,8 +27,8 @@ class Overheads:
     finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
     snapshot_s: Span = (0.03, 0.12)  # a snapshot ordered and hashed,
     snapshot_bytes_per_s: float = inf  # and its payload written at this rate
-    # for which it stops a job that goes on; None: the job stands still for all of it, and its host tells nothing of what it
-    # took: the coordinator plans with what the scenario says
+    # for which it stops a job that goes on; None: the job stands still for all of it, and its host reports nothing of what it
+    # took: the coordinator plans with what the scenario has
     snapshot_pause_s: Span | None = None
     snapshot_pause_bytes_per_s: float = inf  # and while its payload is copied at this rate
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks

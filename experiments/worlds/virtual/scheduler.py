@@ -22,7 +22,7 @@ class Priority(IntEnum):
 
 
 class WorldStuck(Exception):
-    """Time does not go on."""
+    """Error of a world whose time does not go on."""
 
 
 class Scheduler:

@@ -19,7 +19,7 @@ from testbed.messages import StoredCheckpoint, TransferEnded
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
-MIN_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
+MIN_MEASURED_S = 0.5  # of a transfer whose goodput is evidence of its grant
 MIN_MEASURED_BYTES = 1 << 20
 STANDSTILL_S = 0.2  # how often it is looked whether a process that stood still goes on
 DROP_TIMER_S = 0.2  # floor of TCP's probe timer, which a drop at local egress makes it wait for
@@ -86,7 +86,7 @@ class Transfers:
             target.store.get((stored.job, stored.sequence)) == stored
             and (stored.job, stored.sequence) not in target.disk.rotten
         ):
-            # the receiver has it already, whole, and says so to the sender; its own agent hears of it, as live
+            # the receiver has it already, whole, and reports that to the sender; its own agent learns of it, as live
             env.tell_agent(target, aev.CheckpointReceived(stored))
             ended = self._account_of(transfer, stored, env.now_s)
             env.after(env.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)

@@ -42,7 +42,7 @@ def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
 
 
 class Workloads:
-    """Starts, ends, snapshots."""
+    """Starts, ends and snapshots of all workloads."""
 
     def __init__(self, env: Environment, replicas: Replicas) -> None:
         self._env, self._replicas = env, replicas
@@ -200,7 +200,7 @@ class Workloads:
             env.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
             return
         step = process.step(env.now_s)
-        if step >= process.spec.steps:  # it proves its state and hears nothing more
+        if step >= process.spec.steps:  # it proves its state and receives nothing more
             gone = partial(self._failed, machine, order, "the process has gone")
             env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return

@@ -99,7 +99,7 @@ class VirtualWorld:
         self.env.agent, self.env.decide = self.agent, self.decide
         self.env.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
-        self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
+        self._unheard: set[str] = set()  # jobs not yet sent to any coordinator
         self.on_rejected: Callable[[m.Rejected], None] = lambda answer: None
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
