@@ -1,12 +1,16 @@
 """The programs that a researcher runs.
 
-From the top: `cli` (a module a command), `api` (the same from Python), `claims` (tables and figures of both papers),
-`benchmarks`, `storms`, `compare` and `sweeps`, `worlds` (live in the kernel, virtual on a heap, the oracle, the queue
-alone), `results` (a run's figures, from its journal), `inputs` (scenarios and traces), `theory` (closed forms),
-`runtime` (worker processes). import-linter holds these floors. May import everything below. Begin with
-`cli/main.py`.
+The floors, from the top; import-linter holds them:
 
-From Python, `from experiments import Scenario, simulate`, and the other names of `__all__`; docs/api.md. Each is
+- `cli` (a module a command) and `api` (the same from Python);
+- `claims` (tables and figures of both papers), `benchmarks`, `storms`, `compare` and `sweeps`;
+- `worlds`: live in the kernel, virtual on a heap, the oracle, the queue alone;
+- `results` (a run's figures, from its journal), `inputs` (scenarios and traces);
+- `theory` (closed forms), `runtime` (worker processes).
+
+They may import everything below. Begin with `cli/main.py`.
+
+Python programs use `from experiments import Scenario, simulate` and the other names of `__all__`; see docs/api.md. Each is
 imported when it is first used: `reclaimnet reclaim` passes through here.
 """
 

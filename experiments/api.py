@@ -1,4 +1,4 @@
-"""The program from Python: `simulate` and `run_live` as functions, and what a run was as one object.
+"""The program from Python: `simulate` and `run_live` as functions, and the result of a run as one object.
 
     from experiments import Scenario, simulate
 
@@ -76,7 +76,7 @@ class RunResult:
         return frames.frame(table, self.played.facts, self.played.context)
 
     def report(self, path: str | Path) -> Path:
-        """Write the page (HTML, self-contained) to a file; returns its path. Folders are made if need be."""
+        """Write the page (HTML, self-contained) to a file; return its path. Folders are made if need be."""
         file = Path(path)
         text = page(self.summary, self.played.facts, self.played.context, provenance(self.scenario))
         with belonging_to_caller(file):
@@ -147,7 +147,7 @@ def run_live(
 
 
 def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed: int | None) -> Scenario:
-    """Return the scenario, of a file if it is named by one, with another policy and seed where they are given."""
+    """Return the scenario, read if a file names it, with another policy and seed where they are given."""
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     if isinstance(policy, Policy):
         row, policy = policy, f"given: {policy.about}"

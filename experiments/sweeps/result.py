@@ -191,7 +191,7 @@ class SweepResult:
         axes.set_ylim(len(labels) - 0.5, -0.5)
 
     def report(self, path: str | Path) -> Path:
-        """Write the page (HTML, self-contained); returns its path."""
+        """Write the page (HTML, self-contained); return its path."""
         file = Path(path)
         picture = self.picture(file.with_suffix(".svg"))
         broken = list(self.broken)
