@@ -23,7 +23,7 @@ NEEDED = {  # file that must be there -> the Debian package that brings it
 
 
 def source_hash(name: str) -> str:
-    """Hash of the program, of every header, and of how they are compiled."""
+    """Return the hash of the program, of every header, and of how they are compiled."""
     return fingerprint([SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))], *FLAGS)
 
 
@@ -41,7 +41,7 @@ def build() -> list[Path]:
 
 
 def check_tools() -> None:
-    """BpfError that names the package to install, if the compiler or a header is not there."""
+    """Raise BpfError that names the package to install, if the compiler or a header is not there."""
     missing = [package for path, package in NEEDED.items() if not path.exists()]
     if shutil.which("clang") is None:
         missing.insert(0, "clang")

@@ -172,7 +172,7 @@ MIRRORED: dict[str, type[ctypes.Structure]] = {
 
 
 def fill_ns(rate_bytes_per_s: int, burst_bytes: int) -> int:
-    """Time after which a bucket is full whatever it owed: ceil((burst + deepest debt) / rate), in ns.
+    """Return the time after which a bucket is full whatever it owed: ceil((burst + deepest debt) / rate), in ns.
 
     The kernel multiplies rate by elapsed time only below it, so that the product stays under 2^63.
     """

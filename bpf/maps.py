@@ -51,7 +51,7 @@ class FlowKey:
     protocol: int = 6
 
     def packed(self) -> bytes:
-        """`struct flow_key`."""
+        """Return the key as `struct flow_key`."""
         ports = self.source_port.to_bytes(2, "big") + self.destination_port.to_bytes(2, "big")
         return _mapped(self.source) + _mapped(self.destination) + ports + bytes([self.protocol, 0, 0, 0])
 
@@ -144,7 +144,7 @@ class FlowTable(KernelMap):
         return last
 
     def items(self) -> Iterator[tuple[FlowKey, MeterState]]:
-        """Every flow that is there from beginning to end of the walk; others may or may not appear."""
+        """Yield every flow that is there from beginning to end of the walk; others may or may not appear."""
         for raw in self._keys():
             slot = self._slot(raw)
             if slot is not None:
@@ -179,7 +179,7 @@ class AggregateBucket(Meters):
     size_bytes = MappedMap.size_bytes
 
     def set_grant(self, rate_bytes_per_s: int, burst_bytes: int) -> None:
-        """Wire bytes/s and depth from now on; a bucket that only counted begins full, another keeps its credit."""
+        """Set wire bytes/s and depth from now on; a bucket that only counted begins full, another keeps its credit."""
         was_counting = self.state().mode is BucketMode.ACCOUNT
         self.set_rate(0, rate_bytes_per_s, burst_bytes)
         if was_counting:
@@ -199,7 +199,7 @@ class ClassCounters(MappedMap):
     """Traffic that left the host, by class."""
 
     def read(self, traffic_class: ClassId) -> Traffic:
-        """Counters of one class since the programs were loaded; each of the four is exact, they are not one instant."""
+        """Return counters of one class since the programs were loaded; each of the four is exact, they are not one instant."""
         first = traffic_class * 4
         return Traffic(*self.u64[first : first + 4])
 

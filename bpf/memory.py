@@ -57,11 +57,11 @@ class MappedMap(KernelMap):
 
 
 class WritableMap(MappedMap):
-    """The same, to be written too."""
+    """A mapped map, to be written too."""
 
     protection = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def open_pinned_fd(path: Path | str) -> int:
-    """Descriptor of a pinned map; BpfError if there is none at `path`."""
+    """Return a descriptor of a pinned map; BpfError if there is none at `path`."""
     return check(libbpf().bpf_obj_get(os.fsencode(path)), f"open the pinned map {path}")

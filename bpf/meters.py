@@ -81,7 +81,7 @@ class Meters(WritableMap):
         )
 
     def dropped_packets(self, slot: int) -> int:
-        """Packets of the meter in `slot` that were dropped."""
+        """Return the packets of the meter in `slot` that were dropped."""
         return self.u64[slot * _BYTES // 8 + _TRAFFIC + 3]
 
     def is_in_use(self, slot: int) -> bool:
@@ -118,7 +118,7 @@ class Meters(WritableMap):
         store_grant(self.u64, slot * _BYTES // 8, rate_bytes_per_s, burst_bytes)
 
     def set_credit(self, slot: int, credit: int | None = None, last_ns: int | None = None) -> None:
-        """Credit (default: full) as true at `last_ns` (default: now). Only while no packet uses the slot."""
+        """Set the credit (default: full) as true at `last_ns` (default: now). Only while no packet uses the slot."""
         at = slot * _BYTES // 8
         self.s64[at + _CREDIT] = self.u64[at + _BURST] * CREDIT_PER_BYTE if credit is None else credit
         self.u64[at + _LAST] = time.monotonic_ns() if last_ns is None else last_ns
@@ -144,7 +144,7 @@ def store_grant(words: memoryview[int], meter: int, rate_bytes_per_s: int, burst
 
 
 def check_grant(rate_bytes_per_s: int, burst_bytes: int) -> None:
-    """ValueError unless credit arithmetic with this rate and depth stays below 2^63."""
+    """Raise ValueError unless credit arithmetic with this rate and depth stays below 2^63."""
     if not 0 <= rate_bytes_per_s <= MAX_RATE_BYTES_PER_S:
         raise ValueError(f"a rate of {rate_bytes_per_s} bytes/s: allowed is 0 to {MAX_RATE_BYTES_PER_S}")
     if not 0 <= burst_bytes <= MAX_BURST_BYTES:

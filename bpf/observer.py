@@ -156,7 +156,7 @@ class _Records(MappedMap):
 
 
 def inode_of(process: int | str) -> int:
-    """Inode of the network namespace in which a process is ("self": this one). OSError if it is gone."""
+    """Return the inode of the network namespace in which a process is ("self": this one). OSError if it is gone."""
     return Path(f"/proc/{process}/ns/net").stat().st_ino
 
 

@@ -87,7 +87,7 @@ class PortTable(WritableMap):
                 store_grant(self.u64, at, limit.rate_bytes_per_s, limit.burst_bytes)
 
     def limits(self, port: int) -> tuple[Limit, Limit | None]:
-        """Limits of a port as the program sees them: in all, and in the testbed's own classes (None: counted only)."""
+        """Return the limits of a port as the program sees them: in all, and in the testbed's own classes (None: counted only)."""
         record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
         link, own = (
             Limit(m.bucket.rate_bytes_per_s, m.bucket.burst_bytes) for m in (record.link, record.own)
@@ -95,7 +95,7 @@ class PortTable(WritableMap):
         return link, None if record.own.mode == BucketMode.ACCOUNT else own
 
     def counters(self, port: int) -> PortCounters:
-        """Traffic that a port has let through and dropped since it was set."""
+        """Return the traffic that a port has let through and dropped since it was set."""
         record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
         return PortCounters(
             *(

@@ -26,11 +26,11 @@ RECORD, NONE_LIVE = Struct("@5Q"), bytes(LIVE.stop - LIVE.start)
 
 
 class KillSwitch(WritableMap):
-    """A store into the mode word closes or opens the host for the next packet."""
+    """The switch; a store into its mode word closes or opens the host for the next packet."""
 
     @property
     def mode(self) -> Mode:
-        """Return the mode that was set; a drain past its `isolate_at_ns`, which isolates, still reads DRAIN."""
+        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still reads DRAIN."""
         from bpf.layout import Mode
 
         return Mode(self.u32[0])

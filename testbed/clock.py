@@ -16,9 +16,9 @@ class MonotonicClock(trio.abc.Clock):
         """Do nothing: the kernel's clock runs."""
 
     def current_time(self) -> float:
-        """Seconds since boot, without suspend."""
+        """Return the seconds since boot, without suspend."""
         return time.monotonic()
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Seconds from now to `deadline`; negative when it has passed."""
+        """Return the seconds from now to `deadline`; negative when it has passed."""
         return deadline - time.monotonic()

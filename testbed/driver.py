@@ -39,7 +39,7 @@ class Core(Protocol[_Event, _Effect]):
 
 
 class Driver(ABC, Generic[Event, Effect]):
-    """Runs `core`, whose time 0 is `started_s` of trio's clock; `last_s` is the time of its last event."""
+    """Driver of `core`, whose time 0 is `started_s` of trio's clock; `last_s` is the time of its last event."""
 
     core: Core[Event, Effect]
     started_s: float = 0.0

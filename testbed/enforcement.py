@@ -1,4 +1,4 @@
-"""From a grant to what the kernel enforces, and back: pace, then guard.
+"""Enforcement of a grant by the kernel, and back: pace, then guard.
 
 A bucket that drops when it is empty does not hold a TCP sender at its rate. The drop happens inside the sender's own
 host and TCP sees "queue full". With nothing in flight it waits for a timer of 200 ms at least: goodput is about burst /
@@ -89,12 +89,12 @@ class _Plan:
 
 
 def wire_rate(payload_bytes_per_s: float) -> float:
-    """Wire bytes/s that carry a payload rate in full segments."""
+    """Return the wire bytes/s that carry a payload rate in full segments."""
     return payload_bytes_per_s * WIRE_PER_PAYLOAD
 
 
 def payload_rate(wire_bytes_per_s: float) -> float:
-    """Payload bytes/s that a wire rate carries in full segments."""
+    """Return the payload bytes/s that a wire rate carries in full segments."""
     return wire_bytes_per_s / WIRE_PER_PAYLOAD
 
 
@@ -200,7 +200,7 @@ class FlowGuard:
         return found
 
     def dropped_packets(self) -> int | None:
-        """Packets that were dropped so far, without a system call; None without BPF."""
+        """Return the packets that were dropped so far, without a system call; None without BPF."""
         return None if self._maps is None else self._maps.flows.meters.dropped_packets(self._slot)
 
     def close(self) -> Traffic | None:

@@ -22,11 +22,11 @@ __all__ = [
 
 
 class SetupError(TestbedError):
-    """The machine is not as required; the message names what is missing and which command mends it."""
+    """A machine that is not as required; the message names what is missing and which command mends it."""
 
 
 class KernelMismatch(TestbedError):
-    """The kernel reports something other than what was asked of it: the run is invalid."""
+    """A report of the kernel other than what was asked of it: the run is invalid."""
 
     def __init__(self, what: str, asked: object, found: object) -> None:
         self.what, self.asked, self.found = what, asked, found
@@ -34,7 +34,7 @@ class KernelMismatch(TestbedError):
 
 
 class CommandFailed(TestbedError):
-    """A command that the testbed ran ended with an error."""
+    """An error with which a command that the testbed ran ended."""
 
     def __init__(self, argv: Sequence[str], status: int, stderr: str) -> None:
         self.argv, self.status, self.stderr = tuple(argv), status, stderr
@@ -46,15 +46,15 @@ class ProtocolError(TestbedError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to break the protocol: a bug on this side."""
+    """A break of the protocol by this side, stopped just before: a bug here."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol: close that connection, and only that one."""
+    """A break of the protocol by the peer: close that connection, and only that one."""
 
 
 class InvariantBroken(TestbedError):
-    """A promise of the design does not hold; carries the id of the thing, the rule and its story."""
+    """A promise of the design that does not hold; carries the id of the thing, the rule and its story."""
 
     def __init__(self, subject: str, rule: str, story: Sequence[str] = ()) -> None:
         self.subject, self.rule, self.story = subject, rule, tuple(story)

@@ -31,7 +31,7 @@ _HEADER = struct.Struct(">4sHI")
 
 
 class Codec(Generic[M]):
-    """Encodes and decodes the messages of one union, at most `max_bytes` a body.
+    """Encoder and decoder of the messages of one union, at most `max_bytes` a body.
 
     `union_type` is a tagged Struct or a union of tagged Structs; both ends must be given the same one.
     """

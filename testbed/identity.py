@@ -35,7 +35,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def pids() -> list[int]:
-    """Every process there is now."""
+    """Return the pid of every process there is now."""
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 

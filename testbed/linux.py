@@ -105,7 +105,10 @@ def close_all_but(keep: set[int]) -> None:
 
 
 def packet_sockets(pid: int) -> Iterator[socket.socket]:
-    """Packet sockets of another process, as descriptors of this one: what is set there is set for both. OSError: it may not."""
+    """Return packet sockets of another process, as descriptors of this one. OSError: it may not.
+
+    A setting made there is made for both.
+    """
     pidfd = os.pidfd_open(pid)
     try:
         for entry in Path(f"/proc/{pid}/fd").iterdir():

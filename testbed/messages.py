@@ -1,4 +1,4 @@
-"""Everything that crosses a socket between coordinator, agents and operators: typed, tagged, bounded.
+"""Messages across the sockets between coordinator, agents and operators: typed, tagged, bounded.
 
 Durations are relative seconds, because two machines share no clock; rates are payload bytes per second. A host name, a job
 name and a (job, attempt) pair identify things; `attempt` grows with each start of a job anywhere, so that a late message of
@@ -123,7 +123,7 @@ Outcome = Literal["finished", "failed", "stopped", "killed"]
 
 
 class JobEnded(Message, frozen=True):
-    """The workload process is gone.
+    """End of a workload's process.
 
     Of itself: finished, or failed. At a hand: it can go on from a checkpoint. It was stopped by its agent (an order,
     the owner, the lease). Or it was killed by a signal that its agent did not send (the kernel's OOM killer, another
@@ -157,7 +157,7 @@ class Hello(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """Once a second, and at once when something changed. Acknowledged: the acknowledgement extends the lease."""
+    """Sign of life: once a second, and at once when something changed. The acknowledgement extends the lease."""
 
     number: Count
     jobs: list[JobClaim]
@@ -169,7 +169,7 @@ class Heartbeat(Message, frozen=True):
 
 
 class OwnerReclaims(Message, frozen=True):
-    """The owner takes the host back: in `notice_s` (0: now, the jobs named are dead already).
+    """Reclaim of the host by its owner: in `notice_s` (0: now, the jobs named are dead already).
 
     `closures` counts how often it was taken so far. A job whose start was ordered before the last of them was known will
     not be started: it counts as dead, whenever its order arrives.
@@ -182,11 +182,11 @@ class OwnerReclaims(Message, frozen=True):
 
 
 class OwnerReturns(Message, frozen=True):
-    """The owner lends the host (again)."""
+    """Return of the host by its owner, who lends it (again)."""
 
 
 class JobStarted(Message, frozen=True):
-    """The workload runs; after a restore it has proved by hash that its state is that of `step`."""
+    """Start of the workload; after a restore it has proved by hash that its state is that of `step`."""
 
     job: Name
     attempt: Attempt
@@ -212,7 +212,7 @@ class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SnapshotTaken(Message, frozen=True):
-    """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`.
+    """A local snapshot that exists. `final`: the workload was stopped with it, so nothing runs after `step`.
 
     `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some. `digest`: of its
     bytes, which whatever host holds it must hold; empty: not sent.
@@ -247,7 +247,7 @@ class TransferEnded(Message, frozen=True):
 
 
 class CheckpointStored(Message, frozen=True):
-    """The receiver's word that a checkpoint is verified and fsynced. Only this completes a checkpoint."""
+    """The receiver's confirmation that a checkpoint is verified and fsynced. Only this completes a checkpoint."""
 
     checkpoint: StoredCheckpoint
 
@@ -269,20 +269,20 @@ FromAgent = (
 
 
 class Welcome(Message, frozen=True):
-    """The agent is registered. Its jobs may run `lease_s` beyond the sending of the last acknowledged heartbeat."""
+    """Registration of the agent. Its jobs may run `lease_s` beyond the sending of the last acknowledged heartbeat."""
 
     lease_s: Seconds
     heartbeat_s: Seconds
 
 
 class Refused(Message, frozen=True):
-    """The connection is not wanted; it is closed after this."""
+    """Refusal of a connection that is not wanted; it is closed after this."""
 
     reason: Text
 
 
 class HeartbeatAck(Message, frozen=True):
-    """Extends the lease to `lease_s` after heartbeat `number` was *sent*."""
+    """Acknowledgement that extends the lease to `lease_s` after heartbeat `number` was *sent*."""
 
     number: Count
 
@@ -297,7 +297,7 @@ class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartJob(Message, frozen=True):
-    """Run the job; `restore` names a checkpoint that the host has stored, None means from step 0.
+    """Order to run the job; `restore` names a checkpoint that the host has stored, None means from step 0.
 
     `closures` is what the host had reported when this was ordered (`OwnerReclaims`).
     """
@@ -309,7 +309,9 @@ class StartJob(Message, frozen=True):
 
 
 class Expect(Message, frozen=True):
-    """A transfer is announced to its receiver, which takes no other: checkpoints of `job` from one host, under one number.
+    """Announcement of a transfer to its receiver, which takes no other.
+
+    It is of checkpoints of `job` from one host, under one number.
 
     The sender receives the same number in the `Endpoint` of its order (`Protect`, `Migrate`, `SendStored`). It names it
     in the Hello of each connection. The receiver takes a checkpoint exactly if an announcement of that number is in
@@ -335,13 +337,13 @@ class Expect(Message, frozen=True):
 
 
 class ExpectNoMore(Message, frozen=True):
-    """The announcement of this number is over: what comes under it is not taken. Unknown numbers are ignored."""
+    """End of the announcement of this number: what comes under it is not taken. Unknown numbers are ignored."""
 
     ticket: Ticket
 
 
 class StopJob(Message, frozen=True):
-    """End this attempt, within `grace_s` (0: at once); answered by JobEnded, when its process is gone."""
+    """Order to end this attempt, within `grace_s` (0: at once); answered by JobEnded, when its process is gone."""
 
     job: Name
     attempt: Attempt
@@ -370,7 +372,7 @@ class Unprotect(Message, frozen=True):
 
 
 class Migrate(Message, frozen=True):
-    """Move the job: copy a running snapshot first, then stop it with a final one, at the latest in `final_within_s`."""
+    """Order to move the job: copy a running snapshot first, then stop it with a final one, at the latest in `final_within_s`."""
 
     job: Name
     attempt: Attempt
@@ -380,7 +382,7 @@ class Migrate(Message, frozen=True):
 
 
 class SendStored(Message, frozen=True):
-    """Send a stored checkpoint to a host that will resume the job; not urgent: to one that only keeps it."""
+    """Order to send a stored checkpoint to a host that will resume the job; not urgent: to one that only keeps it."""
 
     job: Name
     sequence: Sequence
@@ -398,14 +400,17 @@ class Grant(Message, frozen=True):
 
 
 class CancelTransfers(Message, frozen=True):
-    """Stop sending this job's checkpoints to `destination`; a move there is called off, if the job still runs."""
+    """Order to stop sending this job's checkpoints to `destination`.
+
+    A move there is called off, if the job still runs.
+    """
 
     job: Name
     destination: Name
 
 
 class Forget(Message, frozen=True):
-    """Drop the stored checkpoints of a job older than `before` (all of them: the job is over)."""
+    """Order to drop the stored checkpoints of a job older than `before` (all of them: the job is over)."""
 
     job: Name
     before: Count  # one more than a sequence may be: all
@@ -438,21 +443,21 @@ class Submit(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """The job is wanted no more; answered by Cancelled once that is in the journal, or by Rejected."""
+    """Withdrawal of a job; answered by Cancelled once that is in the journal, or by Rejected."""
 
     job: Name
 
 
 class StatusRequest(Message, frozen=True):
-    """Answered by Status."""
+    """Request answered by Status."""
 
 
 class Watch(Message, frozen=True):
-    """Send every fact from now on, as it is recorded."""
+    """Request for every fact from now on, as it is recorded."""
 
 
 class ChangeLinks(Message, frozen=True):
-    """Cables work at other rates: (source, target, wire bytes/s; 0: down), by direction.
+    """Other rates of cables: (source, target, wire bytes/s; 0: down), by direction.
 
     Answered by Noted, once it is in the journal.
     """
@@ -464,21 +469,21 @@ FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
-    """The job is in the journal. `before`: it was already, and nothing was changed."""
+    """Confirmation that the job is in the journal. `before`: it was already, and nothing was changed."""
 
     job: Name
     before: bool = False
 
 
 class Rejected(Message, frozen=True):
-    """The job cannot be taken, and why."""
+    """Rejection of a job that cannot be taken, and why."""
 
     job: Name
     reason: Text
 
 
 class Cancelled(Message, frozen=True):
-    """The job will never compute again; `host` still has to end its process (empty: none has one).
+    """Confirmation that the job will never compute again; `host` still has to end its process (empty: none has one).
 
     `before`: it had been cancelled already.
     """
@@ -554,7 +559,7 @@ class Status(Message, frozen=True):
 
 
 class Noted(Message, frozen=True):
-    """The remark is in the journal."""
+    """Confirmation that the remark is in the journal."""
 
 
 class Observed(Message, frozen=True):
@@ -570,7 +575,7 @@ ToOperator = Accepted | Cancelled | Rejected | Status | Noted | Observed | Refus
 
 
 class LookAtSwitch(Message, frozen=True):
-    """The owner has written the kill-switch map: look now instead of at the next sample."""
+    """Notice that the owner has written the kill-switch map: look now instead of at the next sample."""
 
     grace: bool = False
 

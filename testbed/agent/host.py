@@ -56,7 +56,7 @@ _host: ContextVar[str] = ContextVar("host", default="agents")
 
 
 class AgentHost(Driver[ev.Event, do.Effect]):
-    """Runs an AgentCore over real sockets, processes, files and maps."""
+    """An AgentCore that runs over real sockets, processes, files and maps."""
 
     core: AgentCore
 

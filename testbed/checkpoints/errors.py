@@ -17,11 +17,11 @@ class BadManifest(CheckpointError):
 
 
 class NotStored(CheckpointError):
-    """The store has no completed checkpoint of that job and sequence (or of that digest)."""
+    """Absence of a completed checkpoint of that job and sequence (or of that digest) in the store."""
 
 
 class CheckpointConflict(CheckpointError):
-    """That job and sequence is already stored with other content, or is being received right now."""
+    """A job and sequence already stored with other content, or being received right now."""
 
 
 class CheckpointDamaged(CheckpointError):
@@ -33,7 +33,7 @@ class CheckpointDamaged(CheckpointError):
 
 
 class ChunkMismatch(CheckpointError):
-    """Bytes given for a chunk do not have the chunk's hash; `chunk` is its index."""
+    """Bytes given for a chunk that do not have the chunk's hash; `chunk` is its index."""
 
     def __init__(self, chunk: int) -> None:
         self.chunk = chunk
@@ -41,7 +41,7 @@ class ChunkMismatch(CheckpointError):
 
 
 class StoreFull(CheckpointError):
-    """The file system has no room for the payload: known before a byte moves."""
+    """A file system without room for the payload: known before a byte moves."""
 
     def __init__(self, root: Path, needed_bytes: int, free_bytes: int) -> None:
         self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
@@ -49,4 +49,4 @@ class StoreFull(CheckpointError):
 
 
 class StoreInUse(CheckpointError):
-    """Another process has this store open."""
+    """A store that another process has open."""

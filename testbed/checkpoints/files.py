@@ -35,7 +35,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that this process could still write on the file system of `path`."""
+    """Return the bytes that this process could still write on the file system of `path`."""
     stat = os.statvfs(path)
     return stat.f_bavail * stat.f_frsize
 
@@ -78,7 +78,10 @@ def copy_span(source: int, source_offset: int, target: int, target_offset: int, 
 
 
 def hash_span(fd: int, offset: int, length: int, buffer: memoryview) -> bytes:
-    """BLAKE3 of a part of a file, read through `buffer` (at least `length` long); of what there is, if it ends early."""
+    """Return the BLAKE3 of a part of a file, read through `buffer` (at least `length` long).
+
+    If the file ends early, it is of what there is.
+    """
     got = 0
     while got < length:
         count = os.preadv(fd, [buffer[got:length]], offset + got)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 class MappedFile:
-    """Open for reading and writing, made if missing. Not thread-safe; its holder must close it, or hand it on."""
+    """A file open for reading and writing, made if missing. Not thread-safe; its holder must close it, or hand it on."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

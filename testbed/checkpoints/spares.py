@@ -72,12 +72,12 @@ class Spares:
 
     @cached_property
     def possible(self) -> bool:
-        """Return True if files can be recycled here. Tested at the first use, so that starting a thousand hosts costs nothing."""
+        """True if files can be recycled here. Tested at the first use, so that starting a thousand hosts costs nothing."""
         return _recycling_is_safe(self._directory)
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that the spares take of the file system."""
+        """The bytes that the spares take of the file system."""
         return sum(spare.manifest.payload_bytes for spare in self._spares)
 
     def retire(self, payload: Path, manifest: Manifest, file: MappedFile) -> Spare | None:
@@ -108,7 +108,7 @@ class Spares:
             del self._spares[:-MAX_SPARES]
 
     def take(self, manifest: Manifest, target: Path) -> tuple[Manifest, MappedFile] | None:
-        """Rename a file that no other process has open to `target`: what it held, and the file; None if none suits.
+        """Rename a file that no other process has open to `target`; return what it held, and the file; None if none suits.
 
         The job's own files come first, then those that are most like it in size.
         """

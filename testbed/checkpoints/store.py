@@ -102,7 +102,7 @@ class CheckpointStore:
         return self._spares.held_bytes
 
     def manifests(self) -> list[Manifest]:
-        """Every completed checkpoint, by job and sequence."""
+        """Return every completed checkpoint, by job and sequence."""
         with self._guard:
             return [self._manifests[key] for key in sorted(self._manifests)]
 

@@ -526,20 +526,20 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return self.maps(host).counters
 
     def port_counters(self, host: str) -> PortCounters:
-        """Traffic that the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
+        """Return traffic that the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def class_counters(self, a: str, b: str) -> dict[int, QueueCounters]:
-        """Counters of the classes (`shaping`) of node `a`'s end of the link to `b`. SpecError: there is no such link."""
+        """Return counters of the classes (`shaping`) of node `a`'s end of the link to `b`. SpecError: there is no such link."""
         cable = self.plan.cable_between(a, b)
         end = cable.a if cable.a.node == a else cable.b
         return in_thread(partial(self._kernel.class_counters, end))
 
     def make_directory(self, base: Path) -> Path:
-        """BASE/ID, made now and removed with the campus: room for what its processes keep on disk."""
+        """Make and return BASE/ID, removed with the campus: room for what its processes keep on disk."""
         if not self._ledger:
             raise SetupError("start() the campus before make_directory()")
         path = base / self.id
@@ -578,7 +578,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
 
 def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str = "events") -> None:
-    """SpecError for a rate or a delay, as played, that a link of a live campus cannot be changed to."""
+    """Raise SpecError for a rate or a delay, as played, that a link of a live campus cannot be changed to."""
     if rate_bytes_per_s is not None and not MIN_RATE_BYTES_PER_S <= rate_bytes_per_s <= MAX_RATE_BYTES_PER_S:
         allowed = f"{format_rate(MIN_RATE_BYTES_PER_S)} to {format_rate(MAX_RATE_BYTES_PER_S)}"
         raise SpecError(f"{key}.rate", format_rate(rate_bytes_per_s), f"as played, {allowed}")

@@ -70,7 +70,7 @@ class Capability:
 
 
 class Absent(TestbedError):
-    """A probe's finding: the feature is not there."""
+    """A probe's finding that the feature is not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class LinkRate:
 
     @property
     def ratio(self) -> float:
-        """Measured over declared."""
+        """Ratio of measured over declared."""
         return self.measured_bytes_per_s / self.declared_bytes_per_s
 
 
@@ -113,7 +113,7 @@ class CpuTimes:
 
 
 def pressure_s() -> float | None:
-    """Seconds since boot in which some task waited for a processor; None on a kernel without PSI."""
+    """Return the seconds since boot in which some task waited for a processor; None on a kernel without PSI."""
     try:
         text = Path("/proc/pressure/cpu").read_text()
     except OSError:
@@ -122,7 +122,7 @@ def pressure_s() -> float | None:
 
 
 class FidelityMonitor:
-    """Watches the machine from `start` to `stop` (or as a context manager); then ask for the `verdict`."""
+    """Watch on the machine from `start` to `stop` (or as a context manager); then ask for the `verdict`."""
 
     def __init__(self, campus: LiveCampus, bounds: Bounds | None = None) -> None:
         self._campus, self._bounds = campus, bounds or Bounds()
@@ -160,7 +160,7 @@ class FidelityMonitor:
             self._thread = None
 
     def add_rates(self, rates: Iterable[LinkRate]) -> None:
-        """Results of `probe_link_rates`."""
+        """Add results of `probe_link_rates`."""
         self._rates += rates
 
     def _watch(self) -> None:
@@ -257,7 +257,7 @@ def judge(figures: dict[str, float], bounds: Bounds) -> list[str]:
 
 
 def judge_rates(rates: Iterable[LinkRate], bounds: Bounds) -> list[str]:
-    """Paths whose measured rate is outside the bounds."""
+    """Return the paths whose measured rate is outside the bounds."""
     return [
         f"path {r.source} to {r.target}: {r.ratio:.3f} of its declared rate, allowed {bounds.rate_low} to {bounds.rate_high}"
         for r in rates
@@ -266,7 +266,10 @@ def judge_rates(rates: Iterable[LinkRate], bounds: Bounds) -> list[str]:
 
 
 def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, float]:
-    """Lateness of all frames that went through the delay line, and the share that it treated wrongly; none without one."""
+    """Return the lateness of all frames that went through the delay line, and the share that it treated wrongly.
+
+    Without a delay line there is none.
+    """
     if not line:
         return {}
     lateness = [sum(counts) for counts in zip(*(counted.lateness for counted in line.values()), strict=True)]
@@ -296,7 +299,7 @@ def observed_figures(observed: Mapping[str, Observation]) -> dict[str, float]:
 
 
 def judge_line(line: Mapping[tuple[str, int], LineStatistics], bounds: Bounds) -> list[str]:
-    """Directions whose frames were not delayed as declared, and all directions together if that is so of them."""
+    """Return the directions whose frames were not delayed as declared, and all directions together if that is so of them."""
     judged = [(f"{name} {'back' if side else 'out'}", s.wrong, s.seen) for (name, side), s in line.items()]
     whole = ("all cables together", sum(s.wrong for s in line.values()), sum(s.seen for s in line.values()))
     judged = [one for one in judged if one[2] >= MIN_FRAMES] + [whole]

@@ -31,7 +31,7 @@ ERRMSG_TEXT = 1  # NLMSGERR_ATTR_MSG
 
 
 class NetlinkRefused(TestbedError):
-    """The kernel refused a request; `what` names the object, `errno` is the reason."""
+    """The kernel's refusal of a request; `what` names the object, `errno` is the reason."""
 
     def __init__(self, what: str, errno: int, detail: str = "") -> None:
         self.what, self.errno, self.detail = what, errno, detail
@@ -73,7 +73,7 @@ def message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def attributes(data: bytes | memoryview) -> dict[int, bytes]:
-    """Attributes by type; of a type that occurs twice, the last."""
+    """Return the attributes by type; of a type that occurs twice, the last."""
     found: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):

@@ -71,7 +71,7 @@ class CampusIntf(Intf):  # type: ignore[misc]
         return {}
 
     def ifconfig(self, *args: Any) -> str:
-        """Mininet's; "up" and "down" are the campus's to do, so that what it expects of the kernel stays true."""
+        """Do as Mininet's. "up" and "down" are the campus's to do, so that what it expects of the kernel stays true."""
         if args in (("up",), ("down",)) and self.link.change:
             self.link.change(self, up=args == ("up",))
             return ""
@@ -91,7 +91,7 @@ class CampusIntf(Intf):  # type: ignore[misc]
 
 
 class CampusLink(Link):  # type: ignore[misc]
-    """A cable of the plan; `stop` of Mininet would run a command, the campus removes all at once."""
+    """A cable of the plan. `stop` of Mininet would run a command, the campus removes all at once."""
 
     def __init__(
         self, a: tuple[CableEnd, Any, str | None], b: tuple[CableEnd, Any, str | None], prefix: int
@@ -203,26 +203,29 @@ class _LazyShell(Node):  # type: ignore[misc]
         self.readbuf += self.decoder.decode(os.read(self.stdout.fileno(), 1024))
 
     def sendInt(self, intr: str = "\x03") -> None:  # noqa: N802
-        """Mininet's, unless the command has ended by itself: its prompt would come twice, and end the next command's output."""
+        """Do as Mininet's, unless the command has ended by itself.
+
+        Its prompt would come twice, and end the next command's output.
+        """
         if not self.readbuf and self.waitReadable(0):
             self._read_more()
         if PROMPT not in self.readbuf:
             super().sendInt(intr)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
-        """Mininet's, after starting the shell if need be."""
+        """Do as Mininet's, after starting the shell if need be."""
         if not self.starting:
             self.startShell()
         return super().sendCmd(*args, **kwargs)
 
     def cmd(self, *args: Any, **kwargs: Any) -> Any:
-        """Mininet's, after starting the shell if need be."""
+        """Do as Mininet's, after starting the shell if need be."""
         if not self.starting:
             self.startShell()
         return super().cmd(*args, **kwargs)
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """Mininet's; starts no shell of the host. `shell=True` needs no `SHELL` in the environment."""
+        """Do as Mininet's; starts no shell of the host. `shell=True` needs no `SHELL` in the environment."""
         self._holder()
         if kwargs.pop("shell", False):
             words = args[0] if isinstance(args[0], list) else args

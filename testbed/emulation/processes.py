@@ -48,13 +48,13 @@ class ForkedProcess:
         return self.pidfd
 
     def poll(self) -> int | None:
-        """Exit status, or None while it runs."""
+        """Return the exit status, or None while it runs."""
         if self.returncode is None:
             self._reap(os.WNOHANG)
         return self.returncode
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Exit status; TimeoutError if it still runs after the timeout."""
+        """Return the exit status; TimeoutError if it still runs after the timeout."""
         if self.returncode is None:
             poller = select.poll()
             poller.register(self.pidfd, select.POLLIN)
@@ -65,15 +65,15 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """SIGKILL; nothing if it has ended."""
+        """Send SIGKILL; nothing if it has ended."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM; nothing if it has ended."""
+        """Send SIGTERM; nothing if it has ended."""
         self.send_signal(signal.SIGTERM)
 
     def send_signal(self, signum: int) -> None:
-        """Any signal; nothing if it has ended."""
+        """Send any signal; nothing if it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signum)

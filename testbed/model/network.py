@@ -1,4 +1,4 @@
-"""A fluid network: flows on paths, rates that are max-min fair, everything constant between two events.
+"""Fluid network: flows on paths, rates that are max-min fair, everything constant between two events.
 
 TCP over a switched campus settles within a few round trips of 50 us to 1 ms; checkpoints take seconds to minutes. So
 packets are left out: a flow has a rate, and in between two changes bytes grow linearly. Rates change only when a flow
@@ -68,7 +68,7 @@ class FluidFlow:
     version: int = 0
 
     def moved(self, now_s: float) -> float:
-        """Bytes moved until `now_s`, never more than its size."""
+        """Return the bytes moved until `now_s`, never more than its size."""
         return min(self.size_bytes, self.moved_bytes + self.rate_bytes_per_s * (now_s - self.since_s))
 
     def end_s(self) -> float:
@@ -239,7 +239,7 @@ class FluidNetwork:
                 self._spare(link)
 
     def _spare(self, link: int) -> None:
-        """Checkpoints leave research what it asks for of its reserve of a link."""
+        """Make checkpoints leave research what it asks for of its reserve of a link."""
         asked = inf if self._greedy[self._research][link] else max(0.0, self._caps[self._research][link])
         self._spared[self._concerned][link] = min(asked, self._reserve[link])
 
@@ -409,7 +409,7 @@ def max_min(
     room: Mapping[int, float],
     parallel: Sequence[float] | None = None,
 ) -> list[float]:
-    """Max-min fair rates of flows, each (cap, links), where links without a `room` do not bind.
+    """Return max-min fair rates of flows, each (cap, links), where links without a `room` do not bind.
 
     `parallel`: for how many equal flows each stands, by default one. Progressive filling: the level rises until a flow
     reaches its cap or a link is full; the flows concerned are settled there.

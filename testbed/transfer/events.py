@@ -9,7 +9,7 @@ from testbed.checkpoints import Manifest
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted:
-    """Verified, on disk, visible. Reported once for a checkpoint, before the sender is informed.
+    """A checkpoint verified, on disk, visible. Reported once for a checkpoint, before the sender is informed.
 
     `duration_s` runs from the connection; the last `commit_s` of it were waiting for the disk (fsync, renames).
     """
@@ -25,7 +25,7 @@ class ReceiveCompleted:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRepeated:
-    """A checkpoint that is already completed here was offered again; nothing changed."""
+    """A second offer of a checkpoint that is already completed here; nothing changed."""
 
     transfer: str
     job: str

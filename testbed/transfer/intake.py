@@ -43,7 +43,7 @@ LOOK_SHARE: Final = 0.25
 
 
 class Intake:
-    """Takes chunks off `sock` until all are verified, or the peer is silent for `idle_s`, or `stop` becomes readable.
+    """Intake of chunks from `sock` until all are verified, or the peer is silent for `idle_s`, or `stop` becomes readable.
 
     A peer that sends less than the least rate over a window of `limits` is given up, too: it would hold a thread for ever.
     """
@@ -106,7 +106,7 @@ class Intake:
             self._window_ends_s, self._window_bytes = time.monotonic() + window_s, 0
 
     def _move(self, offset: int, most: int, wanted: int) -> int:
-        """Bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
+        """Return the bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
         if self._memory is not None:
             with self._memory[offset : offset + most] as place:
                 return self._taken(lambda: os.readv(self._sock, [place]), wanted)
@@ -118,7 +118,10 @@ class Intake:
         return arrived
 
     def _taken(self, read: Callable[[], int], wanted: int) -> int:
-        """Bytes read from the socket; 0 after waiting for `wanted`, or some. TransferFailed at the end of the stream."""
+        """Return the bytes read from the socket; 0 after waiting for `wanted`, or some.
+
+        TransferFailed at the end of the stream.
+        """
         try:
             count = read()
         except BlockingIOError:

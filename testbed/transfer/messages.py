@@ -42,7 +42,7 @@ _HASH_BYTES: Final = DIGEST_BYTES + 2
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
+    """Offer of the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
 
     Named as the agent's first message is: each protocol begins with its Hello.
 
@@ -87,7 +87,7 @@ class Contents(msgspec.Struct, tag="contents", frozen=True, forbid_unknown_field
 
 
 class Busy(msgspec.Struct, tag="busy", frozen=True, forbid_unknown_fields=True):
-    """The receiver is alive and works on its disk."""
+    """Sign that the receiver is alive and works on its disk."""
 
 
 class Want(msgspec.Struct, tag="want", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -97,7 +97,7 @@ class Want(msgspec.Struct, tag="want", frozen=True, forbid_unknown_fields=True, 
 
 
 class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Completed at the receiver; `fresh` is False if it was so before this transfer."""
+    """Completion at the receiver; `fresh` is False if it was so before this transfer."""
 
     digest: bytes
     fresh: bool

@@ -272,7 +272,7 @@ class SendSession:
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:
-    """Bytes that were handed to a TCP socket and not acknowledged by the peer's kernel yet (SIOCOUTQ)."""
+    """Return the bytes handed to a TCP socket that the peer's kernel has not acknowledged yet (SIOCOUTQ)."""
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 

@@ -133,7 +133,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
 
 
 def digest(folder: Path, most_bytes: int) -> bytes:
-    """BLAKE3 of all that `pack` would keep of it, but times. CannotKeep, OSError, as `pack`."""
+    """Return the BLAKE3 of all that `pack` would keep of it, but times. CannotKeep, OSError, as `pack`."""
     whole = blake3()
     for entry in sorted(_entries(folder, most_bytes), key=lambda entry: entry.path):
         kind = stat.S_IFMT(entry.status.st_mode)

@@ -30,7 +30,7 @@ ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workl
 
 
 class StateMismatch(TestbedError):
-    """A state is not the one of the step that it claims to be: it must not be used."""
+    """A state that is not the one of the step that it claims to be: it must not be used."""
 
 
 class StateCopy(ABC):

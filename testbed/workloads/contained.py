@@ -69,7 +69,7 @@ class Contained:
         return False
 
     def kill(self) -> None:
-        """SIGKILL to all of it, and until it is gone."""
+        """Send SIGKILL to all of it, and wait until it is gone."""
         if self.status is None:
             os.kill(self._init, signal.SIGKILL)
             while self.status is None:
@@ -110,7 +110,7 @@ class Contained:
 def _become_init(
     outside: socket.socket, argv: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> NoReturn:
-    """Proces 1 of the namespace."""
+    """Become process 1 of the namespace."""
     try:
         end_with_parent()
         keep = outside.fileno()

@@ -125,7 +125,7 @@ class SavedProgram:
         return self.status is not None or self._wait(os.WNOHANG)
 
     def kill(self) -> None:
-        """SIGKILL to all of it, and until it is gone."""
+        """Send SIGKILL to all of it, and wait until it is gone."""
         if self.status is None:
             os.kill(self._pid, signal.SIGKILL)
             self._wait(0)
@@ -175,6 +175,6 @@ def _run(words: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Compl
 
 
 def _error(log: str) -> str:
-    """CRIU's first error, which later ones follow from."""
+    """Return CRIU's first error, which later ones follow from."""
     lines = [line.partition("Error ")[2] for line in log.splitlines() if "Error " in line]
     return next((line.partition(": ")[2].strip() for line in lines if "RLIMIT_NOFILE" not in line), "")[:300]

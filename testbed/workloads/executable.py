@@ -53,7 +53,7 @@ STEPS, JOB, ATTEMPT = "RECLAIMNET_STEPS", "RECLAIMNET_JOB", "RECLAIMNET_ATTEMPT"
 
 
 class CannotRun(Exception):
-    """The program has ended as it should not have: why."""
+    """End of the program as it should not have been: why."""
 
 
 class Asked:
@@ -72,7 +72,7 @@ class ProgramRunner(ABC):
     _program: Contained | SavedProgram  # that runs, or has just ended
 
     def __init__(self, link: RunnerLink, run: ProgramRun, kept: Path, step_file: Path) -> None:
-        """`kept`: what a checkpoint is packed from, and unpacked to."""
+        """Prepare the attempt. `kept`: what a checkpoint is packed from, and unpacked to."""
         self._link, self._run = link, run
         self._kept, self._step_file = kept, step_file
         self._asked: Asked | None = None
@@ -222,7 +222,7 @@ class ProgramRunner(ABC):
             self._link.send(Progress(step))
 
     def _wait_s(self) -> float:
-        """Seconds until something is to be looked at."""
+        """Return the seconds until something is to be looked at."""
         return TELL_S
 
 

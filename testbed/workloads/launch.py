@@ -44,7 +44,7 @@ class ForkServer:
     """The agent's end of a fork server, which is started by the first job, and again should it die (its jobs die with it)."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: where its jobs run and look for modules; by default where this process does."""
+        """Prepare the server. `folder`: where its jobs run and look for modules; by default where this process does."""
         self._folder = folder
         self._turn = trio.Lock()
         self._control: socket.socket | None = None

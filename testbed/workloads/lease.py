@@ -44,7 +44,7 @@ class LeaseFile:
         self._word[0] = min(NEVER_NS, int(until_s * 1e9)) if until_s < 1e10 else NEVER_NS
 
     def left_s(self) -> float:
-        """Seconds until it lapses; 0 or less when it has."""
+        """Return the seconds until it lapses; 0 or less when it has."""
         return (self._word[0] - time.monotonic_ns()) / 1e9
 
     def fileno(self) -> int:

@@ -26,14 +26,14 @@ class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):
-    """Begin, or go on from the state in the file `restore`."""
+    """Order to begin, or go on from the state in the file `restore`."""
 
     spec: WorkloadSpec
     restore: str | None
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
-    """Save the state to `path`; `number` comes back with the answer.
+    """Order to save the state to `path`; `number` comes back with the answer.
 
     `stop`: the job stands still until it is written. `final`: it need not go on after it, and is killed then.
     """
@@ -45,24 +45,26 @@ class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
-    """End now; the state is not needed."""
+    """Order to end now; the state is not needed."""
 
 
 class Started(msgspec.Struct, tag="started", frozen=True):
-    """The state is verified to be that of `step`, and the job runs."""
+    """Report that the state is verified to be that of `step`, and the job runs."""
 
     step: Step
     digest: StateDigest
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """The workload has done `step` steps."""
+    """Report that the workload has done `step` steps."""
 
     step: Step
 
 
 class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
-    """The state of `step` is in the file, which took `write_s` to write; the job stood still for `pause_s`.
+    """Report that the state of `step` is in the file.
+
+    The file took `write_s` to write; the job stood still for `pause_s`.
 
     The process's report of what its agent then sends to the coordinator under the same name.
 
@@ -79,21 +81,24 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
 
 
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
-    """The file could not be written; the job goes on. The process's word for the agent's event of the same name."""
+    """Report that the file could not be written; the job goes on.
+
+    It becomes the agent's event of the same name.
+    """
 
     number: Sequence
     reason: str
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """The last step is done and the state is verified."""
+    """Report that the last step is done and the state is verified."""
 
     step: Step
     digest: StateDigest
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The job cannot go on; the process ends."""
+    """Report that the job cannot go on; the process ends."""
 
     reason: str
 

@@ -57,7 +57,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process is gone: always the last event. `status` is its exit status, or minus the signal that killed it.
+    """End of the process: always the last event. `status` is its exit status, or minus the signal that killed it.
 
     `from_outside`: one of KILLS, which this agent did not send.
     """
@@ -76,11 +76,11 @@ Event = Started | Progress | Finished | Failed | Exited
 
 
 class ProcessGone(TestbedError):
-    """The process ended before it did what was asked."""
+    """End of the process before it did what was asked."""
 
 
 class SnapshotImpossible(TestbedError):
-    """The state could not be written; the job goes on."""
+    """Failure to write the state; the job goes on."""
 
 
 class _ProcessStream(MessageStream):
@@ -209,7 +209,10 @@ class WorkloadProcess:
         return answer
 
     def kill(self) -> None:
-        """SIGKILL the process, its group and its children, now. Events report when it is gone, and what it had started."""
+        """Send SIGKILL to the process, its group and its children, now.
+
+        Events report when it is gone, and what it had started.
+        """
         self._killed_here = True
         if not (self._children or self._reaped):
             self._children = _children_of(self.pid)

@@ -76,7 +76,7 @@ class Runner:
             self._compute(start, workload)
 
     def _compute(self, start: Start, workload: Workload) -> None:
-        """Step after step; returns when the job is finished or stopped."""
+        """Compute step after step; return when the job is finished or stopped."""
         tell_every_s, told_s = 1.0 / start.spec.progress_per_s, 0.0
         due_s = time.monotonic() + workload.step_s
         while workload.step_number < workload.steps_total:

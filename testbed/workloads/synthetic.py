@@ -65,7 +65,7 @@ class Params(msgspec.Struct, frozen=True):
         return self.payload_bytes, self.dirty_millionths, self.seed
 
     def written(self, step: int) -> int:
-        """W(step): blocks rewritten in all by the first `step` steps."""
+        """Return W(step): blocks rewritten in all by the first `step` steps."""
         return step * self.dirty_millionths * self.blocks // MILLION
 
     def version(self, block: int, step: int) -> int:
@@ -101,7 +101,7 @@ class Synthetic(Workload):
         return self.params.steps
 
     def begin(self) -> None:
-        """Version 0 of every block."""
+        """Make version 0 of every block."""
         self.step_number = 0
         self._payload = bytearray(self.params.payload_bytes)
         for block in range(self.params.blocks):
@@ -159,7 +159,7 @@ class Synthetic(Workload):
         return self.digest()
 
     def digest(self) -> bytes:
-        """BLAKE3 of step and payload."""
+        """Return the BLAKE3 of step and payload."""
         return blake3(self.step_number.to_bytes(8, "big")).update(self._payload).digest()
 
     def _rewrite(self, block: int, version: int) -> None:

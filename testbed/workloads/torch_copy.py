@@ -170,7 +170,7 @@ class TensorsCopy(StateCopy):
 
 
 def staged(pieces: Iterable[Any]) -> Iterator[memoryview]:
-    """Tensors of bytes one behind the other, in memory: those that lie there themselves, if no piece is on a GPU.
+    """Yield tensors of bytes one behind the other, in memory: the pieces themselves, if none is on a GPU.
 
     Else each of what it gives holds until the next is asked for. Raises OSError: no memory can be pinned.
     """

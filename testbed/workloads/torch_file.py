@@ -38,7 +38,7 @@ _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 
 
 class CannotBeSaved(TestbedError):
-    """A state_dict holds something that is neither a tensor of a usual kind nor plain data."""
+    """A part of a state_dict that is neither a tensor of a usual kind nor plain data."""
 
 
 def flattened(value: Any, name: str, tensors: dict[str, Any]) -> Any:

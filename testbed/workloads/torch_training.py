@@ -178,7 +178,7 @@ class TorchTraining(Workload):
             )
 
     def verify(self) -> bytes:
-        """BLAKE3 of the state as it would be saved now. Right after `load` it has to be that of the file."""
+        """Return the BLAKE3 of the state as it would be saved now. Right after `load` it has to be that of the file."""
         hasher = blake3()
         for part in self._file():
             hasher.update(part)

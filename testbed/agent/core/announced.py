@@ -47,9 +47,9 @@ class Announced:
         return ""
 
     def senders(self) -> set[str]:
-        """Addresses from which something may still come."""
+        """Return the addresses from which something may still come."""
         return {announcement.address for announcement in self.table.values()}
 
     def jobs(self) -> set[str]:
-        """Jobs of which something may still come."""
+        """Return the jobs of which something may still come."""
         return {announcement.job for announcement in self.table.values()}

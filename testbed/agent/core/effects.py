@@ -9,19 +9,19 @@ from topologies.spec import TrafficClass
 
 
 class Send(Struct, frozen=True):
-    """Send this to the coordinator; it is lost without a connection (the next Hello reports the whole state)."""
+    """A message to the coordinator; it is lost without a connection (the next Hello reports the whole state)."""
 
     message: FromAgent
 
 
 class ExtendLease(Struct, frozen=True):
-    """Workloads may run until then; they stop of themselves after it."""
+    """Extension of the lease: workloads may run until then; they stop of themselves after it."""
 
     until_s: float
 
 
 class StartWorkload(Struct, frozen=True):
-    """Start the job's process; ends as WorkloadStarted or WorkloadEnded."""
+    """Start of the job's process; ends as WorkloadStarted or WorkloadEnded."""
 
     spec: JobSpec
     attempt: int
@@ -37,7 +37,7 @@ class KillWorkload(Struct, frozen=True):
 
 
 class EndWorkload(Struct, frozen=True):
-    """Ask the job's process to end, and kill it if it has not within `grace_s`; ends as WorkloadEnded."""
+    """Request to a job's process to end, killed if it has not within `grace_s`; ends as WorkloadEnded."""
 
     job: str
     attempt: int
@@ -54,7 +54,7 @@ class TakeSnapshot(Struct, frozen=True):
 
 
 class StartSending(Struct, frozen=True):
-    """Send a stored checkpoint; ends as SendEnded."""
+    """Transfer of a stored checkpoint; ends as SendEnded."""
 
     job: str
     sequence: int
@@ -69,7 +69,7 @@ class StartSending(Struct, frozen=True):
 
 
 class Regrant(Struct, frozen=True):
-    """A running transfer gets another rate."""
+    """Another rate for a running transfer."""
 
     job: str
     destination: str
@@ -77,14 +77,14 @@ class Regrant(Struct, frozen=True):
 
 
 class AbortSending(Struct, frozen=True):
-    """Cut a running transfer; announced by nothing. What arrived stays with the receiver, for a later resume."""
+    """End of a running transfer; announced by nothing. What arrived stays with the receiver, for a later resume."""
 
     job: str
     destination: str
 
 
 class DropCheckpoints(Struct, frozen=True):
-    """Delete the job's stored checkpoints with a sequence below `before`."""
+    """Deletion of the job's stored checkpoints with a sequence below `before`."""
 
     job: str
     before: int

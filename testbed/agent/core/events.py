@@ -18,11 +18,11 @@ from testbed.messages import (
 
 
 class Connected(Struct, frozen=True):
-    """A connection to the coordinator is open; nothing has been sent on it."""
+    """Open connection to the coordinator; nothing has been sent on it."""
 
 
 class Disconnected(Struct, frozen=True):
-    """The connection is gone."""
+    """Loss of the connection."""
 
 
 class Received(Struct, frozen=True):
@@ -40,7 +40,7 @@ class SwitchRead(Struct, frozen=True):
 
 
 class WorkloadStarted(Struct, frozen=True):
-    """The workload runs, at `step`, and proved the digest of its state."""
+    """Start of the workload, which runs at `step`, and proved the digest of its state."""
 
     job: str
     attempt: int
@@ -49,13 +49,13 @@ class WorkloadStarted(Struct, frozen=True):
 
 
 class WorkloadsProgressed(Struct, frozen=True):
-    """Workloads reached steps. Steps of the same moment are reported together, since events due by then may end every job."""
+    """Steps that workloads reached. They are reported together, since events due by then may end every job."""
 
     claims: list[JobClaim]
 
 
 class WorkloadEnded(Struct, frozen=True):
-    """The workload process is gone, but not killed by its agent (that is not announced).
+    """End of the workload process, but not killed by its agent (that is not announced).
 
     `fenced`: it saw its lease lapse.
     """
@@ -65,7 +65,7 @@ class WorkloadEnded(Struct, frozen=True):
 
 
 class SnapshotDone(Struct, frozen=True):
-    """A snapshot is in the local store. If it was the final one, the workload is dead. `cost`: None where it is not measured."""
+    """A snapshot in the local store. If it was the final one, the workload is dead. `cost`: None where it is not measured."""
 
     attempt: int
     checkpoint: StoredCheckpoint
@@ -74,7 +74,7 @@ class SnapshotDone(Struct, frozen=True):
 
 
 class SnapshotFailed(Struct, frozen=True):
-    """No snapshot: the workload died first, or the disk is full."""
+    """A snapshot that was not made: the workload died first, or the disk is full."""
 
     job: str
     attempt: int
@@ -84,14 +84,14 @@ class SnapshotFailed(Struct, frozen=True):
 
 
 class SendEnded(Struct, frozen=True):
-    """A transfer that this host sent has ended; `retryable`: badly, and may go better with nothing else changed."""
+    """End of a transfer from this host; `retryable`: badly, and it may go better with nothing else changed."""
 
     account: TransferEnded
     retryable: bool = False
 
 
 class CheckpointReceived(Struct, frozen=True):
-    """A checkpoint from another host is verified and fsynced here."""
+    """A checkpoint from another host, verified and fsynced here."""
 
     checkpoint: StoredCheckpoint
 

@@ -39,7 +39,7 @@ class Lease:
     answered_s: float = 0.0  # the last acknowledgement came so long after its heartbeat
 
     def greet(self, now_s: float) -> None:
-        """Hello is being sent: acknowledgements of another connection's heartbeats count no more."""
+        """Forget the heartbeats of another connection, whose acknowledgements count no more: Hello is being sent."""
         self.unacknowledged = {0: now_s}
 
     def welcome(self, message: Welcome, now_s: float) -> list[do.Effect]:

@@ -94,7 +94,7 @@ class Running:
 
     @property
     def claim(self) -> JobClaim:
-        """Return the claim on this job that every heartbeat carries."""
+        """The claim on this job that every heartbeat carries."""
         return JobClaim(self.spec.name, self.attempt, self.step)
 
     @property

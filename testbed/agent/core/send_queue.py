@@ -26,7 +26,7 @@ class SendQueue:
         return min(self.retries_s.values(), default=inf)
 
     def of(self, job: str) -> list[str]:
-        """Destinations to which something of a job is being sent."""
+        """Return the destinations to which something of a job is being sent."""
         return [to for name, to in self.table if name == job]
 
     def send(self, order: do.StartSending) -> list[do.Effect]:

@@ -30,7 +30,7 @@ class SnapshotSpeeds:
 
     @property
     def told(self) -> SnapshotSpeed | None:
-        """Return the speeds to report to the coordinator; None until both are known."""
+        """The speeds to report to the coordinator; None until both are known."""
         if self.pause_s_per_byte is None or self.write_s_per_byte is None:
             return None
         return SnapshotSpeed(_bytes_per_s(self.pause_s_per_byte), _bytes_per_s(self.write_s_per_byte))

@@ -97,7 +97,7 @@ class PacedSend:
             self._hold_ahead()
 
     def allowed_bytes(self) -> float:
-        """Bytes that its rates since it was connected permit, even while the receiver had not let it begin."""
+        """Return the bytes that its rates since it was connected permit, even while the receiver had not let it begin."""
         if self._connected_s is None:
             return 0.0
         rate = max(TRICKLE_BYTES_PER_S, self.grant_bytes_per_s)

@@ -39,7 +39,7 @@ class CableEnd:
 
     @property
     def mac_text(self) -> str:
-        """Return the address as Mininet writes it: 02:00:0a:00:00:01."""
+        """The address as Mininet writes it: 02:00:0a:00:00:01."""
         return self.mac.hex(":")
 
 
@@ -68,7 +68,7 @@ class Cable:
 
     @property
     def inner_end(self) -> CableEnd:
-        """Return the end of a cut cable in the delay line's namespace that faces `a`.
+        """The end of a cut cable in the delay line's namespace that faces `a`.
 
         Facing `b` is the end that `a` was.
         """
@@ -196,7 +196,7 @@ def plan(
 
 
 class _Wiring:
-    """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
+    """Counter of port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
     def __init__(self, spec: Campus, one_queue: bool, borrows: bool) -> None:
         self._spec, self._one_queue, self._borrows = spec, one_queue, borrows

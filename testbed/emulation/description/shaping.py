@@ -103,7 +103,7 @@ class LinkShape:
 
     @property
     def research_bytes_per_s(self) -> int:
-        """Guaranteed to research; neither part is 0."""
+        """Rate guaranteed to research; neither part is 0."""
         least = max(1, round(MIN_PART * self.rate_bytes_per_s))
         return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
 
@@ -114,17 +114,17 @@ class LinkShape:
 
     @property
     def migration_bytes_per_s(self) -> int:
-        """Guaranteed to the testbed's own classes, or to those of them that have no queue apart."""
+        """Rate guaranteed to the testbed's own classes, or to those of them that have no queue apart."""
         return max(1, self.rate_bytes_per_s - self.research_bytes_per_s - self.checkpoint_bytes_per_s)
 
     @property
     def checkpoint_bytes_per_s(self) -> int:
-        """Guaranteed to that queue whatever others send."""
+        """Rate guaranteed to that queue whatever others send."""
         return max(1, int(CHECKPOINT_PART * self.rate_bytes_per_s)) if self.borrows else 0
 
     @property
     def checkpoint_queue_bytes(self) -> int:
-        """Its depth; 0: there is none."""
+        """Depth of that queue; 0: there is none."""
         depth = max(MIN_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
         return min(MAX_QUEUE_BYTES, depth) if self.borrows else 0
 
@@ -186,7 +186,7 @@ def expected(shape: LinkShape) -> Found:
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
-    """Root HTB, its classes, and the queues (bfifo) of interface `name`."""
+    """Return requests for root HTB, its classes, and the queues (bfifo) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
     words = () if shape.one_queue else _own_words(shape)
     made = CREATE | EXCL
@@ -274,7 +274,10 @@ def _class(
 
 
 def _own_filter(ifindex: int, mask: int, value: int, number: int) -> bytes:
-    """Packets whose first word is `value` under `mask` go to that class. All filters are nodes of one list."""
+    """Return a filter: packets whose first word is `value` under `mask` go to that class.
+
+    All filters are nodes of one list.
+    """
     selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
     key = struct.pack(">II", mask, value) + struct.pack("=ii", 0, 0)
     options = attribute(TCA_U32_CLASSID, struct.pack("=I", number)) + attribute(TCA_U32_SEL, selector + key)
@@ -289,17 +292,17 @@ def _rate_spec(rate: int) -> bytes:
 
 
 def _ticks(size_bytes: int, rate: int) -> int:
-    """Time that a burst takes at a rate, as the kernel counts it."""
+    """Return the time that a burst takes at a rate, as the kernel counts it."""
     return min(U32_MAX, round(size_bytes / rate * 1e9 / TICK_NS))
 
 
 def class_dump(ifindex: int) -> bytes:
-    """Body of a RTM_GETTCLASS dump of one interface (the kernel gives classes of one interface at a time)."""
+    """Return the body of an RTM_GETTCLASS dump of one interface (the kernel gives classes of one interface at a time)."""
     return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, 0, 0)
 
 
 def qdisc_dump() -> bytes:
-    """Body of a RTM_GETQDISC dump of a whole namespace."""
+    """Return the body of an RTM_GETQDISC dump of a whole namespace."""
     return TC_MESSAGE.pack(0, 0, 0, 0, 0, 0, 0)
 
 
@@ -329,7 +332,10 @@ def _bfifo_bytes(kind: str, options: bytes) -> int:
 
 
 def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:
-    """Counters of each class of a dump; `struct tc_stats` begins with bytes (64 bits), packets and drops (32 each)."""
+    """Return counters of each class of a dump.
+
+    `struct tc_stats` begins with bytes (64 bits), packets and drops (32 each).
+    """
     found = {}
     for body in classes:
         sent_bytes, _, dropped = struct.unpack_from("=QII", attributes(body[TC_MESSAGE.size :])[TCA_STATS])

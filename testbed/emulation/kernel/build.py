@@ -349,13 +349,13 @@ class KernelCampus:
                 self._read_back_host(socket, name)
 
     def class_counters(self, end: CableEnd) -> dict[int, shaping.QueueCounters]:
-        """Counters of an end's classes; changes the calling thread's namespace."""
+        """Return the counters of an end's classes; changes the calling thread's namespace."""
         linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
         with NetlinkSocket() as socket:
             return _class_counters(socket, end)
 
     def namespace_inodes(self) -> set[int]:
-        """Numbers of the campus's namespaces that stand."""
+        """Return the numbers of the campus's namespaces that stand."""
         pids = [self.fabric_pid, *self.holder_pids.values()] if self.fabric_pid else []
         inodes = {linux.network_inode(pid) for pid in pids}
         return {inode for inode in inodes if inode is not None} - {linux.network_inode()}

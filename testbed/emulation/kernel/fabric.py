@@ -46,7 +46,7 @@ class BridgeFabric:
         line_pid: int | None,
         timed: Timed,
     ) -> None:
-        """Bridges, then host cables, then trunks, then the shapers of all ports. `line_pid`: of the delay line."""
+        """Make bridges, then host cables, then trunks, then the shapers of all ports. `line_pid`: of the delay line."""
         made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
         made += [
             _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid) for c in plan.host_cables.values()
@@ -77,7 +77,7 @@ class BridgeFabric:
         return plan.masters
 
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
-        """Bridges exist and are up; ports have the right master and shape."""
+        """Check that bridges exist and are up, and that ports have the right master and shape."""
         readback.check_ends(socket, plan.fabric_ends, self.masters(plan))
 
 

@@ -112,7 +112,7 @@ def kernel_datapath() -> bool:
 
 
 def missing_programs() -> list[str]:
-    """Programs of Open vSwitch that are not installed."""
+    """Return the programs of Open vSwitch that are not installed."""
     return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
@@ -143,7 +143,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment with which Open vSwitch's programs find this campus's sockets."""
+        """The environment with which Open vSwitch's programs find this campus's sockets."""
         folder = str(self.directory)
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
@@ -269,7 +269,7 @@ class OpenvSwitchFabric(BridgeFabric):
                 )
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
-        """Masters as with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
+        """Return masters as with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
         if not self.in_kernel:
             return super().masters(plan)
         ports = _ports(plan)
@@ -358,7 +358,7 @@ class OpenvSwitchFabric(BridgeFabric):
         return list(self._restarts)
 
     def pid(self, name: str) -> int | None:
-        """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
+        """Return the process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
         process = self._processes.get(name)
         return process.pid if process and process.poll() is None else None
 
@@ -475,7 +475,7 @@ def listens(path: str) -> bool:
 
 
 def _schema() -> str:
-    """Path of the schema of Open vSwitch's database; SetupError, if it is not installed."""
+    """Return the path of the schema of Open vSwitch's database; SetupError if it is not installed."""
     for path in SCHEMAS:
         if Path(path).exists():
             return path
@@ -483,7 +483,7 @@ def _schema() -> str:
 
 
 def _add_port(port: str, switch: str, number: int) -> list[str]:
-    """Words of a transaction that begins with LEFT_ALONE."""
+    """Return the words of a transaction that begins with LEFT_ALONE."""
     return [
         "--", "add-port", switch, port,
         "--", "set", "interface", port, f"ofport_request={number}",
@@ -492,7 +492,7 @@ def _add_port(port: str, switch: str, number: int) -> list[str]:
 
 
 def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:
-    """Interface -> (switch, port number), of every port of Open vSwitch."""
+    """Return interface -> (switch, port number), of every port of Open vSwitch."""
     ends = [end for trunk in plan.trunks for end in (trunk.a, trunk.b) if end.node in plan.openflow]
     ports = {end.name: (end.node, end.port) for end in ends}
     return ports | {edge.b.name: (switch, edge.b.port) for switch, edge in plan.openflow.items() if edge}

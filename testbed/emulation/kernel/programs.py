@@ -187,7 +187,7 @@ class PortEnforcement:
         return self._program.table.limits(list(self._plan.host_cables).index(host))
 
     def counters(self, host: str) -> PortCounters:
-        """Traffic that the switch took from a host, and dropped; KeyError: no such host or not loaded."""
+        """Return the traffic that the switch took from a host, and dropped; KeyError: no such host or not loaded."""
         if self._program is None:
             raise KeyError(host)
         return self._program.table.counters(list(self._plan.host_cables).index(host))

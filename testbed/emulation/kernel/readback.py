@@ -34,7 +34,7 @@ class LinkState:
 
 
 def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
-    """Every interface of the socket's namespace, by number."""
+    """Return every interface of the socket's namespace, by number."""
     found = {}
     for body in socket.dump(
         link_requests.RTM_GETLINK, LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"

@@ -21,7 +21,7 @@ KILLED_BY = 128  # added to the number of the signal, as shells do
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has arrived that is held: what was begun is to be undone."""
+    """Arrival of a signal that is held: what was begun is to be undone."""
 
 
 @contextlib.contextmanager

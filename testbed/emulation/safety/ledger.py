@@ -28,7 +28,7 @@ ENDS = "ends"  # kind of the last entry of a campus that is being removed
 
 
 def default_root() -> Path:
-    """/run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
+    """Return /run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
     return Path(living.default_root())
 
 
@@ -101,7 +101,7 @@ class Ledger:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a ledger, in order; a torn or foreign line is skipped. None, if it was put away this moment."""
+    """Return whole lines of a ledger, in order; a torn or foreign line is skipped. None if it was put away this moment."""
     entries = []
     try:
         data = path.read_bytes()
@@ -128,7 +128,7 @@ def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
 
 
 def running_campuses(root: Path | None = None) -> list[RunningCampus]:
-    """Campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
+    """Return campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
     return [_campus_of(owner) for owner in living.owners([str(root)] if root else ())]
 
 

@@ -38,7 +38,7 @@ _scan = make_scanner(_PlainJson)  # type: ignore[arg-type]
 
 
 def default_root() -> str:
-    """/run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
+    """Return /run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
     for root in ROOTS:
         if os.access(os.path.dirname(root), os.W_OK):
             return root
