@@ -26,7 +26,7 @@ from bpf.memory import KernelMap, MappedMap
 from bpf.objects import loaded, map_fd, program_fd
 
 PROGRAMS = ("on_retransmit", "on_drop", "on_segment", "on_wakeup", "on_birth", "on_switch")
-QUEUES = ("qdisc", "fq ", "cpu backlog", "full ring")  # beginnings of the reasons that say: a queue was full
+QUEUES = ("qdisc", "fq ", "cpu backlog", "full ring")  # beginnings of the reasons that mean: a queue was full
 BEYOND = "of a subsystem"  # reasons that the kernel numbers above all others
 _BYTES = ctypes.sizeof(ObservedStruct)
 

@@ -36,15 +36,15 @@ LARGEST_NUMBER: Final = 1e100
 LARGEST_INTEGER: Final = 2**63 - 1
 # a flow that is granted nothing sends so much all the same, so that its receiver knows that it lives
 TRICKLE_BYTES_PER_S: Final = 8192.0
-# shorter than anything that a clock here tells apart, and long enough that no count divided by it leaves LARGEST_NUMBER
+# shorter than anything that a clock here separates, and long enough that no count divided by it leaves LARGEST_NUMBER
 SHORTEST_PERIOD_S: Final = 1e-6
-# slower than any disk that is in order, and faster than any memory: what a host says of its own cannot make its snapshots look
+# slower than any disk that is in order, and faster than any memory: what a host reports of its own cannot make its snapshots look
 # free, or as long as a run
 SLOWEST_BYTES_PER_S: Final = 1e4
 FASTEST_BYTES_PER_S: Final = 1e11
 # with a sequence of 19 digits and a suffix still a file name (255 bytes)
 LONGEST_NAME: Final = 64
-# what is told of a peer's own words, and of an error that may repeat them
+# what is quoted of a peer's own words, and of an error that may repeat them
 LONGEST_QUOTE: Final = 1000
 
 # that a Hello lists, the last by name: a frame has room for so many of the longest
@@ -72,12 +72,12 @@ Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
 Address = Annotated[str, Meta(max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# one line of printable characters: what a peer says is shown in terminals, logs and pages
+# one line of printable characters: what a peer sends is shown in terminals, logs and pages
 Text = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
 Digest = Annotated[str, Meta(max_length=128, pattern=r"^[!-~]*\Z")]
 # of a state, as a job's process proves it
 StateDigest = Annotated[bytes, Meta(max_length=64)]
-# a one-time number of a transfer: what a peer that was not told it cannot guess
+# a one-time number of a transfer: what a peer that did not receive it cannot guess
 Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 # bytes or packets since a program was loaded: at 100 Gbit/s, two months; the sum over all classes stays below 2**63
 Counted = Annotated[int, Meta(ge=0, le=2**56)]

@@ -38,7 +38,7 @@ GUARD_BURST_BYTES = 256 << 10  # four super-packets
 # or this long at the grant, if more: a sender that was not scheduled for so long catches up
 GUARD_BURST_S = 0.02
 DROP_BURST_BYTES = 256 << 10
-# of a parked flow's bucket: some signs of life a second, and what the protocol says before the first byte
+# of a parked flow's bucket: some signs of life a second, and what the protocol sends before the first byte
 PARKED_BYTES_PER_S = 65536.0
 TSO_RTT_LOG = Path("/proc/sys/net/ipv4/tcp_tso_rtt_log")
 SO_MAX_PACING_RATE = 47

@@ -141,5 +141,5 @@ class Decoder(Generic[M]):
         try:
             return self._decoder.decode(body)
         except UNDECODABLE as error:
-            # it may repeat what the peer said, all of it
+            # it may repeat what the peer sent, all of it
             raise RemoteProtocolError(f"not a message: {quoted(str(error))}") from error

@@ -149,11 +149,11 @@ class Hello(Message, frozen=True):
     data_port: Port
     jobs: list[JobClaim]
     stored: list[StoredCheckpoint]
-    ended: list[JobEnded]  # told until the coordinator forgets the job
+    ended: list[JobEnded]  # reported until the coordinator forgets the job
     lent: bool
     reclaim_in_s: Seconds | None = None  # a notice is running
     closures: Count = 0  # see OwnerReclaims
-    sending: list[tuple[Name, Name]] = []  # (job, destination) of what it has not been told to stop sending
+    sending: list[tuple[Name, Name]] = []  # (job, destination) of what it has no order to stop sending
 
 
 class Heartbeat(Message, frozen=True):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bpf.layout import SwitchStatus
 
 GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
-ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that it does not answer
-# `messages.LookAtSwitch`, by its grace, as `framing.Codec` has it (a test compares): an agent is told before that is imported
+ANSWER_S = 0.5  # how long the agent may take to obey before the owner learns that it does not answer
+# `messages.LookAtSwitch`, by its grace, as `framing.Codec` has it (a test compares): an agent is notified before that is imported
 LOOK = {
     False: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc2",
     True: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc3",

@@ -18,7 +18,7 @@ Word = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]
 Variable = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 MAX_WORDS: Final = 256
 CHECKPOINT_EXIT_CODE: Final = 85  # what HTCondor's manual proposes
-GRACE_S: Final = 10.0  # if its job says nothing else: a state of some hundred MB is on disk then
+GRACE_S: Final = 10.0  # if its job sets no other: a state of some hundred MB is on disk then
 NO_SIGNAL: Final = "none"
 # SIGKILL and SIGSTOP cannot be caught
 SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -64,7 +64,7 @@ class ProgramRun(Struct, frozen=True):
     program: Program
     job: str
     attempt: int
-    folder: str  # of this attempt: nobody else's, empty
+    folder: str  # of this attempt alone, empty
     steps: int
     step_s: float
     grace_s: float

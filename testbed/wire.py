@@ -130,7 +130,7 @@ class Channel(Generic[M]):
         while not self._arrived:
             self._arrived.extend(
                 self._decoder.feed(b"")
-            )  # tells an error that came right behind good messages
+            )  # raises an error that came right behind good messages
             data = await self.stream.receive_some(RECEIVE_BYTES)
             if not data:
                 self._decoder.eof()

@@ -46,7 +46,7 @@ from testbed.workloads.output import LOOK_S
 SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
 COUNTING_SHARE = 0.04  # of a processor, for a process's agents together
 IDLE_SAMPLE_S = 2.0  # of a host that sends nothing
-LATE_S = 0.5  # a look that comes so late is told, of an idle host too
+LATE_S = 0.5  # a look that comes so late is reported, of an idle host too
 # Each system call of the loop gives the interpreter's lock away, and a thread that moves a checkpoint keeps it for so long: with
 # Python's own 5 ms the answers to heartbeats took .5 s in the median at 500 hosts, with this .15 (a busy machine).
 SWITCH_INTERVAL_S = 0.0005
@@ -201,7 +201,7 @@ async def watch(hosts: Sequence[AgentHost]) -> None:
             for look in looks:
                 if look.outputs:
                     look.host.jobs.bound_outputs()
-        # late once is not early the next time: no period is shorter than it says
+        # late once is not early the next time: no period is shorter than SAMPLE_S
         due_s = max(due_s, now_s)
 
 

@@ -398,7 +398,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         results = [self._parseIperf(server_text), self._parseIperf(client_text)]
         return [udpBw, *results] if l4Type == "UDP" else results
 
-    # ours
+    # the testbed's own
 
     @property
     def running(self) -> bool:

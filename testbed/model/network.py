@@ -191,7 +191,7 @@ class FluidNetwork:
         for link in flow.path:
             members = self._members[flow.level][link]
             del members[flow.number]
-            if not members:  # sums begin anew, without what rounding left of them
+            if not members:  # sums begin again, without what rounding left of them
                 self._load[link] -= self._used[flow.level][link]
                 self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
                 if flow.level == self._research != self._concerned:

@@ -36,7 +36,7 @@ _ChunkBytes = Annotated[int, msgspec.Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES
 HELLO_BYTES: Final = 1 << 10
 # of an answer: a bitmap of MAX_CHUNKS bits, or a reason
 ANSWER_BYTES: Final = 1 << 15
-# of a manifest besides its hashes: as a Hello; of a hash: its own bytes and two that say how many they are
+# of a manifest besides its hashes: as a Hello; of a hash: its own bytes and two that hold how many they are
 _PLAIN_BYTES: Final = HELLO_BYTES
 _HASH_BYTES: Final = DIGEST_BYTES + 2
 

@@ -68,12 +68,12 @@ from testbed.transfer.send import IDLE_TIMEOUT_S
 from testbed.wire import Channel
 
 # How far a sender may be ahead of this host's reading. TCP's own choice follows rate and round trip (64 KiB here), and a paced
-# flow never makes up for the time in which that was full, on a busy machine a tenth of a second: of 24 transfers of 10 MB at
-# 13 MB/s the worst got .94 of its grant, with this .99.
+# flow never makes up for the time in which that was full. On a busy machine that is a tenth of a second: of 24 transfers of 10 MB
+# at 13 MB/s the worst got .94 of its grant, with this .99.
 AHEAD_BYTES: Final = 4 << 20
 SO_RCVBUFFORCE: Final = 33  # also above net.core.rmem_max, for root
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
-# of what a refused sender says all the same, read at a time to be thrown away: little, since there may be many
+# of what a refused sender sends all the same, read at a time to be thrown away: little, since there may be many
 DRAINED_BYTES: Final = 1 << 16
 
 Accept = Callable[[Hello, str], Awaitable[None]]
@@ -318,7 +318,7 @@ class _Conversation:
         try:
             missing = reception.missing
             await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
-            # on cancellation the thread is told to stop, and waited for
+            # on cancellation the thread is ordered to stop, and waited for
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             intake = Intake(sock, stop, reception, server.idle_s, server.limits)
             try:

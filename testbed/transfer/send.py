@@ -43,8 +43,8 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
-# A receiver that shows signs of life for ever, a byte or a Busy now and then, would leave its sender's job without protection. It
-# is given so many times what the payload takes at its grant (the paper's bucket leaves a flow 4 %), and a slow disk's time.
+# A receiver that shows signs of life for ever, a byte or a Busy now and then, would leave its sender's job without protection.
+# It has so many times what the payload takes at its grant (the paper's bucket leaves a flow 4 %). It also has a slow disk's time.
 PATIENCE: Final = 64.0
 MIN_PATIENCE_S: Final = 60.0
 # most that one call is asked to take: as much as a grown send buffer holds

@@ -199,7 +199,7 @@ class ProgramRunner(ABC):
     def _step(self) -> int:
         """Return the steps done as far as known: never fewer than reported before, and fewer than all until it has finished."""
         if self._tells():
-            if not self._has_told:  # what the clock counted until it told one was a guess
+            if not self._has_told:  # what the clock counted until it reported one was a guess
                 self._has_told, self._step_now = True, self._from.step
             step = self._read_step()
         else:

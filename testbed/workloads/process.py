@@ -96,7 +96,7 @@ class _ProcessStream(MessageStream):
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._either)
         if any(ready == self._pidfd for ready, _ in self._either.poll(0)):
-            # what has been said remains to be read; a child that it left can say no more
+            # what has been sent remains to be read; a child that it left can send no more
             self.socket.shutdown(socket.SHUT_RD)
 
     async def aclose(self) -> None:
@@ -114,7 +114,7 @@ class WorkloadProcess:
     def __init__(self, launched: Launched, channel: Channel[Order | Report]) -> None:
         self.exited: Exited | None = None
         self._killed_here = False
-        self._wrong = ""  # what it said that no job may say
+        self._wrong = ""  # what it sent that no job may send
         # pidfds: the kernel ends a program's namespace some time after its starter
         self._children: list[int] = []
         self._reaped = False
@@ -144,7 +144,7 @@ class WorkloadProcess:
                 "a job is started in the main thread: its life is tied to the thread that forks"
             )
         order = Start(spec, None if restore is None else str(restore))
-        CODEC.encode(order)  # what cannot be told is known before there is a process
+        CODEC.encode(order)  # what cannot be sent is known before there is a process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
@@ -242,7 +242,7 @@ class WorkloadProcess:
         try:
             await self._channel.send(order)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # it is gone, or going: the events tell
+            return  # it is gone, or going: the events report it
 
     async def _pump_until(self, ready: Callable[[], bool]) -> None:
         """Read and sort what arrives until it is what the caller waits for, or the process is gone."""

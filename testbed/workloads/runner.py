@@ -190,7 +190,7 @@ def main(server: int, sock_fd: int, lease_fd: int) -> None:
     os.set_inheritable(sock_fd, False)
     os.set_inheritable(lease_fd, False)
     sock = socket.socket(fileno=sock_fd)
-    os.register_at_fork(after_in_child=sock.close)  # a child has nothing to say, and may live on
+    os.register_at_fork(after_in_child=sock.close)  # a child has nothing to send, and may live on
     link, lease = RunnerLink(sock), LeaseFile(lease_fd)
     sys.excepthook = _reporter(link)
     threading.Thread(target=watch, args=(lease,), daemon=True, name="lease").start()

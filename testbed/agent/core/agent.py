@@ -57,7 +57,7 @@ class AgentCore:
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
     # job -> attempt that was to stop and was not here
     called_off: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
+    ended: dict[str, m.JobEnded] = field(default_factory=dict)  # sent until the coordinator forgets the job
 
     @property
     def closed(self) -> bool:
@@ -327,7 +327,7 @@ class AgentCore:
             self.speeds.observe(checkpoint.payload_bytes, event.cost, final=event.final)
         if (job := self._of(checkpoint.job, event.attempt)) is None:
             return []
-        if job.phase is AttemptPhase.ENDING:  # nobody wants it; a final one has ended the process
+        if job.phase is AttemptPhase.ENDING:  # it is not wanted; a final one has ended the process
             return self._stop(checkpoint.job, event.attempt, ASKED_TO_END) if event.final else []
         job.snapshot_taken(checkpoint, final=event.final)
         if job.protection is not None:  # between two there is a step, however often the plan would have them

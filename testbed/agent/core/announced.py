@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from testbed.messages import Expect
 
-# an announcement and the order to send take different ways, and a connection may be made anew between: a Hello waits so long
+# an announcement and the order to send take different ways, and a connection may be made again between: a Hello waits so long
 ANNOUNCED_WITHIN_S = 2.0
 # how often it is looked meanwhile: a fraction of what a handshake across the campus takes
 LOOK_AGAIN_S = 0.05

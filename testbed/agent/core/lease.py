@@ -25,7 +25,7 @@ IDLE_SHARE = 0.5  # of a lease: one late heartbeat of an idle host does not end 
 class Lease:
     """The agent's side of the lease. Without a connection `heartbeat_at_s` is inf; without a lease nothing may run."""
 
-    lease_s: float = 0.0  # how long one lasts, as the coordinator said
+    lease_s: float = 0.0  # how long one lasts, as the coordinator set it
     lease_until_s: float = -inf  # jobs may run until then
     heartbeat_s: float = 1.0  # between heartbeats of a host that is not idle
     pace_s: float = 1.0  # between the last heartbeat and the next

@@ -74,15 +74,15 @@ class Running:
 
     spec: JobSpec
     attempt: int
-    step: int  # the last that its process proved or told of
+    step: int  # the last that its process proved or reported
     last_sequence: int  # number of its last snapshot
     restored_sequence: int | None  # of the checkpoint that it began from; None: from nothing
     slots: tuple[int, ...]  # the GPUs that it has, by number
     phase: AttemptPhase = AttemptPhase.STARTING
-    protection: Protection | None = None  # P1's plan; None: none was told
+    protection: Protection | None = None  # P1's plan; None: none was sent
     migration: Migration | None = None  # where it is to go; None: nowhere
     snapshotting: bool = False  # one is being taken
-    started: JobStarted | None = None  # what was said of its start, to be said again on a new connection
+    started: JobStarted | None = None  # what was sent of its start, to be sent again on a new connection
     latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
 
     @classmethod

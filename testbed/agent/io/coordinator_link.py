@@ -28,7 +28,7 @@ from testbed.wire import Channel, Codec, MessageStream
 RECONNECT_S, MAX_RECONNECT_S = 0.2, 1.0
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
-# nothing was heard since a heartbeat: ten of them at their usual pace, as long as UNHEARD_MS
+# nothing was received since a heartbeat: ten of them at their usual pace, as long as UNHEARD_MS
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0

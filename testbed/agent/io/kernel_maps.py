@@ -29,7 +29,7 @@ MAX_MARKED = MAX_FLOWS // 2
 LOG = logger("agent")
 
 
-# of each class that is told: its name, and which words of memory are its counters
+# of each class that is reported: its name, and which words of memory are its counters
 _COUNTED = [(name.value, 4 * number) for name, number in CLASS_IDS.items()]
 _PLANNED, _PRESYNC, _RESEARCH = (4 * c for c in (ClassId.PLANNED, ClassId.PRESYNC, ClassId.RESEARCH))
 
@@ -59,7 +59,7 @@ class KernelMaps:
         """Return the memory that changes when the owner acts, and the memory that changes when data leaves this host."""
         if self.maps is None:
             return memoryview(b""), memoryview(b"")
-        # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
+        # without what is sent to the coordinator and acknowledged to senders: that alone is not worth a sample
         return self.maps.switch.setting(), self.maps.counters.memory(ClassId.PLANNED, ClassId.RESEARCH)
 
     def prepare(self) -> ev.SwitchRead | None:

@@ -14,7 +14,7 @@ from testbed.enforcement import PARKED_BYTES_PER_S, FlowGuard
 from testbed.messages import FlowCount
 from testbed.transfer import SENDFILE_BYTES, UNSENT_BYTES, unacknowledged_bytes
 
-# shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
+# shorter transfers are mostly slow start and round trips: their goodput shows nothing about the grant
 MIN_MEASURED_S, MIN_MEASURED_BYTES = 0.5, 1 << 20
 # a flow that is granted less is parked: it hands over so much once a second, which shows that it lives
 TRICKLE_S = 1.0

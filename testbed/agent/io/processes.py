@@ -56,7 +56,7 @@ class JobProcesses:
         self._launch = launch
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
-        self.outputs: dict[Key, Path] = {}  # where they write what they say
+        self.outputs: dict[Key, Path] = {}  # where they write their output
         self._expected: set[Key] = set()  # started and not killed
         self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
@@ -174,7 +174,7 @@ class JobProcesses:
             self._still_wanted(key)
         except (ProcessGone, SnapshotImpossible, CheckpointError, OSError) as error:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
-            if path is not None:  # the process that wrote it has gone, or said that it does not any more
+            if path is not None:  # the process that wrote it has gone, or reported that it does not any more
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
             self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, quoted(str(error))))
         else:

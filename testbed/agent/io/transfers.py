@@ -31,7 +31,7 @@ from testbed.transfer import (
     serve_checkpoints,
 )
 
-# what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
+# what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it again
 ATTEMPT_KEPT_S = 60.0
 BACKLOG = 1024  # connections that wait to be accepted: as many as the kernel takes at most, by default a campus's senders
 LOG = logger("agent")
@@ -186,8 +186,8 @@ class Transfers:
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
-                # what is on its way from here is kept until it is there, or a copy that takes longer than the next
-                # checkpoint takes to come would never be complete; the one after it finds it still
+                # what is on its way from here is kept until it is there. Else a copy slower than the next checkpoint would
+                # never be complete; the one after it finds it still
                 sent = {send.order.sequence for (job, _), send in self.sends.items() if job == manifest.job}
                 await self.drop(manifest.job, manifest.sequence, sent)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))

@@ -75,7 +75,7 @@ NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 1
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
-# a coordinator plans around a trunk, switches are programmed anew and, on a busy machine late, look through their caches
+# a coordinator plans around a trunk, switches are programmed again and, on a busy machine late, look through their caches
 ANSWER_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
@@ -87,15 +87,15 @@ KEEP_S, AGAIN_S = (
 MAX_BACKOFF_MS = 1000
 # What may wait in queues of all ports together: those have limits of their own, of some megabytes each.
 SENT_BYTES = 256 << 20
-# What may wait for the daemon at a port: of eight connections over one trunk of 2.5 Gbit/s the slowest has 3 Mbit/s with the
-# system's 208 KiB, 70 with 512, 158 with 1 MiB, 167 with 2 and 166 with 4 (docs/design-decisions.md).
+# What may wait for the daemon at a port (docs/design-decisions.md). The slowest of eight connections over one trunk of 2.5 Gbit/s
+# has 3 Mbit/s with the system's 208 KiB: with 512 it has 70, with 1 MiB 158, with 2 167 and with 4 166.
 HEARD_BYTES = 2 << 20
 # What the switch daemon's caches may hold: frames to made-up addresses are a flow each. A change of ways waits while all flows
 # are seen, twice: 70 000 take 2 s, where a coordinator waits for one. Open vSwitch begins with 10 000, and allows 200 000 in
 # the end. Flows of honest hosts are those to their peers, at each switch of the way.
 MIN_FLOWS, FLOWS_PER_HOST = 10_000, 64
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # the kernel doubles what is asked for
-# to nobody, of a type that is for local experiments: the first frame that is sent opens the socket for all
+# to no receiver, of a type that is for local experiments: the first frame that is sent opens the socket for all
 FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
 
 
@@ -251,7 +251,7 @@ class OpenvSwitchFabric(BridgeFabric):
         with timed("wait_for_openvswitch"):
             assert self._started is not None
             self._started.result()
-            if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
+            if "controller" in self._processes:  # a switch that finds none there tries again after a second
                 self._wait(self.socket.exists, "controller", "its socket")
         with timed("openvswitch"):
             command = list(LEFT_ALONE)

@@ -80,7 +80,7 @@ def lives(owner: dict[str, Any]) -> bool:
 
 def owners(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Return the first entries of living campuses' ledgers, oldest first: those of `roots`, or all that this user may know of."""
-    # root is not told where things are by what other users write
+    # root does not learn where things are from what other users write
     roots = roots or (ROOTS if os.geteuid() else (default_root(),))
     return [owner for root in roots for ledger in ledgers(root) if lives(owner := owner_of(ledger))]
 
