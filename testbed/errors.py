@@ -26,7 +26,7 @@ class SetupError(TestbedError):
 
 
 class KernelMismatch(TestbedError):
-    """A report of the kernel other than what was asked of it: the run is invalid."""
+    """A report of the kernel that differs from what was asked of it: the run is invalid."""
 
     def __init__(self, what: str, asked: object, found: object) -> None:
         self.what, self.asked, self.found = what, asked, found
@@ -34,7 +34,7 @@ class KernelMismatch(TestbedError):
 
 
 class CommandFailed(TestbedError):
-    """An error with which a command that the testbed ran ended."""
+    """Failure of a command that the testbed ran."""
 
     def __init__(self, argv: Sequence[str], status: int, stderr: str) -> None:
         self.argv, self.status, self.stderr = tuple(argv), status, stderr
@@ -46,11 +46,11 @@ class ProtocolError(TestbedError):
 
 
 class LocalProtocolError(ProtocolError):
-    """A break of the protocol by this side, stopped just before: a bug here."""
+    """A breach of the protocol that this side was about to commit: a bug here."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A break of the protocol by the peer: close that connection, and only that one."""
+    """A breach of the protocol by the peer: close that connection, and only that one."""
 
 
 class InvariantBroken(TestbedError):

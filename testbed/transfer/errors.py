@@ -7,7 +7,7 @@ from testbed.errors import TestbedError
 
 
 class TransferFailed(TestbedError):
-    """Failure of a checkpoint to get there. The receiver's completed checkpoints are as they were.
+    """A checkpoint that did not get there. The receiver's completed checkpoints are as they were.
 
     `reason` is for people, and goes on to the coordinator: what it quotes of a peer is cut. `retryable`: the same call
     may succeed later with nothing else changed (what arrived is kept, and not sent again). `bytes_sent` is what this

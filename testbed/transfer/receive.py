@@ -6,7 +6,8 @@ one TransferFailed, sent to the host as an event and to the peer as a Rejected.
 A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has
 lost its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a
 transfer of another checkpoint of the job from the same host. A host sends one at a time, so it has given up the one
-before. (At a notice it gives up the first snapshot for the final one.) What arrived of that is most of this.
+before. (The snapshot at a notice's beginning is given up for the final one.) What arrived of the one before is most of
+this one.
 
 What one peer can take of this host is bounded (`limits.py`). A connection has no thread, no file and no room on the
 disk before its Hello was accepted. There is a thread for every connection that may be, and each host whose transfer is

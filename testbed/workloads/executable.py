@@ -53,7 +53,7 @@ STEPS, JOB, ATTEMPT = "RECLAIMNET_STEPS", "RECLAIMNET_JOB", "RECLAIMNET_ATTEMPT"
 
 
 class CannotRun(Exception):
-    """End of the program as it should not have been: why."""
+    """A wrong end of the program, and why."""
 
 
 class Asked:

@@ -3,8 +3,8 @@
 A coordinator's process that dies resets its connections, and its successor is found within `MAX_RECONNECT_S`. A machine
 that dies sends nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel
 goes on acknowledging (its process stands still, or the connection ends in something between) ends it, too. Heartbeats
-are answered, so `SILENT_S` after a message without any answer the connection is broken. (An idle host sends one in half
-a lease.) Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
+are answered, so a connection is broken if nothing comes for `SILENT_S` after one was sent. (An idle host sends one in
+half a lease.) Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 """
 
 from __future__ import annotations
