@@ -147,6 +147,8 @@ def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> N
 
 
 def test_link_that_was_cut_and_joined_carries_again(campus: LiveCampus) -> None:
+    known = campus["h2"].cmd("ip neigh show nud permanent")
+    assert known
     for cut in (
         lambda up: campus.configLinkStatus("h2", "s2", "up" if up else "down"),
         lambda up: campus.set_link("s2", "h2", up=up),
@@ -157,6 +159,7 @@ def test_link_that_was_cut_and_joined_carries_again(campus: LiveCampus) -> None:
         cut(True)
         read_back(campus)
         assert campus.ping([campus["h1"], campus["h2"]], timeout="2") == 0.0
+        assert campus["h2"].cmd("ip neigh show nud permanent") == known
 
 
 def test_rate_changes_in_place_in_both_directions_or_one(campus: LiveCampus) -> None:

@@ -323,6 +323,8 @@ class KernelCampus:
             batch += shaping.changes(new.ifindex, new.shape, new.name)
         if new.is_up != old.is_up:
             batch.append(link_requests.set_up(new.ifindex, new.name, new.is_up))
+            if new.is_up and (host := self.plan.spec.host_by_name.get(new.node)):
+                batch += self._neighbours(host, new)  # the kernel forgot them with the link
         with NetlinkSocket() as socket:
             socket.send(batch)
             readback.check_ends(socket, {new.ifindex: new}, self._fabric.masters(self.plan))
