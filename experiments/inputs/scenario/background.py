@@ -22,10 +22,7 @@ D = Dimension
 
 @dataclass(frozen=True, slots=True)
 class BackgroundLaw:
-    """Law of the bandwidth that others leave.
-
-    Means are over the run, on the wire; a link that has less than its mean is left alone.
-    """
+    """Law of the bandwidth left by others, with means over the run, on the wire; a link below its mean is left alone."""
 
     local_bytes_per_s: float = quantity(D.RATE, 820 * MBIT_PER_S, above=True)  # F3: left of access links
     # F3: left between buildings and core
