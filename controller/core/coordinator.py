@@ -1,8 +1,8 @@
 """The coordinator's decisions as one function: (event, now) -> effects, and the time at which it wants to be woken.
 
-The modules of `lifecycle` decide on events. They work on one `Cluster` and nothing else, put effects into its outbox in order,
-and mark what is left for the end of the event (`finish`): idle GPUs offered, checkpoints planned, links shared. So an event
-passes through `handle`, its own function and `finish_event`.
+The modules of `lifecycle` decide on events. They work on one `Cluster` and nothing else, and put effects into its
+outbox in order. They mark what is left for the end of the event (`finish`): idle GPUs offered, checkpoints planned,
+links shared. So an event passes through `handle`, its own function and `finish_event`.
 
 Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (see `recovery`).
 """
@@ -56,10 +56,7 @@ UNLIMITED = 1e9  # a level r that no queue reaches: all jobs wait
 
 
 class Coordinator:
-    """Pure: no clock, no socket, no chance of its own. `draw` is a named stream of uniform numbers in [0, 1).
-
-    `secret` (at most 64 bytes): what no host knows; numbers of transfers are made with it.
-    """
+    """The core: pure, without clock, socket or chance of its own. `draw` is a named stream of uniform numbers in [0, 1)."""
 
     def __init__(
         self,
@@ -106,7 +103,7 @@ class Coordinator:
     # ------------------------------------------------------------ the two calls
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        """Everything that follows from `event` at `now_s` (seconds; never less than before), in order."""
+        """Return everything that follows from `event` at `now_s` (seconds; never less than before), in order."""
         cluster = self.cluster
         cluster.now_s = now_s
         level = cluster.queue.controller.level

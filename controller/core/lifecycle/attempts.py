@@ -92,7 +92,7 @@ def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
 
 
 def start_s(cluster: Cluster, job: JobState) -> float:
-    """Seconds to start a job whose state is read as slowly as it is written."""
+    """Return the seconds to start a job whose state is read as slowly as it is written."""
     return cluster.protocol.restart_s + cluster.protocol.writes_s(job.spec.payload_bytes)
 
 

@@ -43,7 +43,7 @@ def residual(
 
 
 def reserved_rate(flow: CheckpointFlow) -> float:
-    """The floor of a migration, or the mean rate of its reservation; checkpoints yield to migrations."""
+    """Return the floor of a migration, or the mean rate of its reservation; checkpoints yield to migrations."""
     return flow.floor_bytes_per_s if flow.reservation is None else flow.reservation.reserved_bytes_per_s
 
 
@@ -161,8 +161,8 @@ def candidates(
 def crowding_s(cluster: Cluster, job: JobState) -> Floats:
     """Return the seconds of work that the job's checkpoints, with those of its neighbours, lose at a departure of each volunteer.
 
-    Checkpoints of all jobs on a host leave over its uplink: the job's waits for those of all, and theirs for the job's. It costs
-    work if the notice is too short for the job.
+    Checkpoints of all jobs on a host leave over its uplink: the job's wait for those of all, and all others' for the
+    job's. It costs work if the notice is too short for the job.
     """
     places, payload = cluster.places, float(job.spec.payload_bytes)
     waited_bytes = np.full(len(places.hosts), payload)

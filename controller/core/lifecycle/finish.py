@@ -59,7 +59,7 @@ def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
 
 
 def _ask_network(cluster: Cluster) -> None:
-    """Tell the network's controller which ways to have: they have changed."""
+    """Send the network's controller the ways to have: they have changed."""
     cluster.installation.dirty = False
     cluster.installation.requested += 1
     pins = [
@@ -73,7 +73,7 @@ def _ask_network(cluster: Cluster) -> None:
 
 
 def _tell_loads(cluster: Cluster) -> None:
-    """Tell the network's controller what grants take of each trunk, if that has changed much."""
+    """Send the network's controller what grants take of each trunk, if that has changed much."""
     loads: dict[DirectedLink, float] = {}
     for flow in cluster.flows.values():
         for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:
@@ -111,7 +111,7 @@ def send_orders(cluster: Cluster) -> None:
 
 
 def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
-    """Seconds that a fetch should take at its rate, or behind the others on its way where it has no rate yet."""
+    """Return the seconds that a fetch should take at its rate, or behind the others on its way where it has no rate yet."""
     payload_bytes = float(cluster.jobs[flow.job].spec.payload_bytes)
     if flow.rate_bytes_per_s > TRICKLE_BYTES_PER_S:
         return payload_bytes / flow.rate_bytes_per_s

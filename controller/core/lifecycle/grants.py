@@ -1,17 +1,19 @@
 """A single account for everything that the testbed sends: rates of all flows, on all links that they cross.
 
-A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An event that
-changes the set of flows ends with `settle` (`finish`), which shares the links anew and tells the senders whose rate changed.
+A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An
+event that changes the set of flows ends with `settle` (`finish`), which shares the links again and sends their new
+rates to senders.
 
-Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it anew
-from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
+Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it
+again from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
 
 Where checkpoints may borrow, streams share with migrations as ever, and have on top what is lent of the reserve, max-min again;
 ports serve them after migrations.
 
-A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on meanwhile. So
-recoveries come after what is reserved and before all checkpoints, and of several the shortest first, by which fewest jobs wait
-at any moment (shortest processing time first: the least sum of waits on one link, whatever comes later).
+A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on
+meanwhile. So recoveries come after what is reserved and before all checkpoints. Of several the shortest comes first,
+by which fewest jobs wait at any moment. (Shortest processing time first has the least sum of waits on one link,
+whatever comes later.)
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ def expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
-    """Remove a flow; `tell`: stop its sender, which has not stopped by itself."""
+    """Remove a flow; its sender is ordered to stop if that is asked for, since it has not stopped by itself."""
     if not cluster.flows.take(flow.key):
         return
     cluster.orders.pop(flow.key, None)  # one that waited for its way
@@ -145,7 +147,7 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
 
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
-    """Flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
+    """Return the flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
     firm, apart = cluster.flows.firm(), cluster.apart
     return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
@@ -171,7 +173,7 @@ def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
 
 
 def _follow_timetable(cluster: Cluster) -> None:
-    """Count what has been sent, plan the rest, and set floors to what the plan says for now."""
+    """Count what has been sent, plan the rest, and set floors to what the plan gives for now."""
     now_s = cluster.now_s
     count_sent(cluster)
     cluster.regrant_at_s = inf
@@ -187,7 +189,7 @@ def _follow_timetable(cluster: Cluster) -> None:
 
 
 def recovery_bytes(cluster: Cluster) -> Floats:
-    """Payloads of the recoveries that cross each link, by its number; none where they have no precedence."""
+    """Return the payloads of the recoveries that cross each link, by its number; none where they have no precedence."""
     column = np.zeros(len(cluster.network))
     if cluster.policy.recoveries_first:
         for flow in [flow for flow in cluster.flows.values() if flow.is_recovery]:

@@ -2,14 +2,16 @@
 
 A report may be of an attempt that is no longer the present one (it crossed an order): that changes nothing.
 
-**Cancelled.** A job that waits, or whose checkpoint is still on its way to a host, is cancelled at once. One that a host was
-told to run is *cancelling* until that host has reported that its process is gone, or can have none any more (its owner has
-taken it, its lease has lapsed): its GPU is not free before. From then on it is protected, moved and restored no more.
+**Cancelled.** A job that waits, or whose checkpoint is still on its way to a host, is cancelled at once. One that a
+host was ordered to run is *cancelling* until the host has reported that the process is gone, or can have none. (Then
+its owner has taken it, or its lease has lapsed.) Its GPU is not free before. From then on it is protected, moved and
+restored no more.
 
-**Taken up.** Copies of a job's work may all lie on hosts that their owners have just taken. The job begins again from what can
-be reached, and does not wait. When a holder returns with more work in its copy than the present attempt has done, the attempt
-is stopped and the job resumed from there, if that saves clearly more time than fetching it takes. Paper A does not say what
-becomes of old copies; rows that follow it to the letter do not take them up (`Policy.takes_up`).
+**Taken up.** Copies of a job's work may all lie on hosts that their owners have just taken. The job begins again from
+what can be reached, and does not wait. A holder may return with more work in its copy than the present attempt has
+done. The attempt is then stopped and the job resumed from there, if that saves clearly more time than fetching it
+takes. Paper A does not state what becomes of old copies; rows that follow it to the letter do not take them up
+(`Policy.takes_up`).
 """
 
 from __future__ import annotations
@@ -125,8 +127,8 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
     """Drop the copy from which its host could not start the job: next is another holder's, or an older one.
 
-    The only copy gets a second try on its host, since the failure may have passed.
-    The host deletes its copy, else it would tell a sender that it has it already, and all older ones with it.
+    The only copy gets a second try on its host, since the failure may have passed. The host deletes its copy. Else it
+    would report to a sender that it has it already, and all older ones with it.
     """
     if checkpoint.holders == {host.name} and host.name not in job.failed_at:
         return

@@ -1,15 +1,16 @@
 """Changes of link rates, and the routes that they change.
 
-A trunk that dies or comes back gives a campus with several paths another tree (`topologies.paths`). From that moment on all is
-charged, shared and planned on the new routes; what was reserved on the old ones is free. Migrations that are under way stay
-reserved where their new route has room. Those that have no way left, or that would be late by the change, take another way, if
-there is one on which all reservations are kept; else they are planned anew with P2 and P3 together, as after the loss of a
-destination: they go elsewhere, or it is said at once that they do not.
+A trunk that dies or comes back gives a campus with several paths another tree (`topologies.paths`). From then on all
+is charged, shared and planned on the new routes; what was reserved on the old ones is free. Migrations that are under
+way stay reserved where their new route has room. Those that have no way left, or would be late by the change, take
+another way on which all reservations are kept, if possible. Else they are planned again with P2 and P3 together, as
+after the loss of a destination: they go elsewhere, or it is recorded at once that they do not.
 
-A trunk that is announced to go down is left in the same manner, but while it still carries. While a way is being changed, what
-a pair sends may go over either, and is shared on both (`RouteInstallation.held`), so that no byte goes where it is not granted.
-Orders to send over the new one wait for `WaysSet`, by which all switches have it; then the old one is free. A network that does
-not confirm has the tree and the ways that it had, as far as anybody knows: until it answers again there is one path.
+A trunk that is announced to go down is left in the same manner, but while it still carries. While a way is being
+changed, what a pair sends may go over either, and is shared on both (`RouteInstallation.held`). So no byte goes where
+it is not granted. Orders to send over the new one wait for `WaysSet`, by which all switches have it; then the old one
+is free. A network that does not confirm is taken to have the tree and the ways that it had: until it answers again
+there is one path.
 
 A trunk is hot when others take so much of it that what they leave is less than what is reserved there; migrations leave that,
 too, where there is room elsewhere.
@@ -188,7 +189,7 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
 
 
 def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
-    """Flows of migrations with a connected sender, in the order of their admission."""
+    """Return the flows of migrations with a connected sender, in the order of their admission."""
     flows, apart = cluster.flows.values(), cluster.apart
     return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and f.source not in apart]
 

@@ -1,18 +1,19 @@
-"""Planned migrations: P2 picks destinations, P3 admits, the job moves; or it is said at once that it cannot.
+"""Planned migrations: P2 picks destinations, P3 admits, the job moves; or it is recorded at once that it cannot.
 
-How a job moves. Best is to copy a snapshot while the job runs and stop it only for what changed meanwhile. Worst case is that
-everything changed, so the final snapshot must be able to send a whole payload C: if it starts at s, it needs the rate
-C/(D - T_r - s). With s half-way between now and D - T_r the copy before it has the same time at the same rate. So P3 is asked
-for a flow that would rather start half-way (twice eq. 12's rate), but may start now (eq. 12) with the job stopped at once; if
-the destination is the standby, which has most of the payload already, now is as good. Either way the deadline holds for a
-payload that changed completely. Where rates vary, the timetable says when each flow is sent instead: its job stops when that
-begins, and a newcomer with less time may move one that has not begun, never beyond its deadline. The work of the notice is
-not lost in either: the job computes at its destination as soon as it is there, and at its source until then.
+How a job moves. Best is to copy a snapshot while the job runs and stop it only for what changed meanwhile. Worst case
+is that everything changed, so the final snapshot must be able to send a whole payload C: if it starts at s, it needs
+the rate C/(D - T_r - s). With s half-way between now and D - T_r the copy before it has the same time at the same
+rate. So P3 is asked for a flow that would rather start half-way (twice eq. 12's rate), but may start now (eq. 12)
+with the job stopped at once; if the destination is the standby, which has most of the payload already, now is as
+good. Either way the deadline holds for a payload that changed completely. Where rates vary, the timetable sets when
+each flow is sent instead: its job stops when that begins, and a newcomer with less time may move one that has not
+begun, never beyond its deadline. The work of the notice is not lost in either: the job computes at its destination as
+soon as it is there, and at its source until then.
 
-Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
-a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
-the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk,
-and waits for a GPU from there.
+Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the
+bytes at a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is recorded as
+degraded, at once, with the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is
+to be had, it is rescued to a disk, and waits for a GPU from there.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
@@ -51,8 +52,9 @@ PROGRAMMED_S = 0.05
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     """Move these running jobs off their hosts, all of which have a notice running; degrade jobs that cannot be moved.
 
-    One is placed after another: the first deadline first, and the job that fits the fewest GPUs. After that the states of those
-    that no host can run in time are rescued. Sources are told once the event has been decided and all rates are settled.
+    One is placed after another: the first deadline first, and the job that fits the fewest GPUs. After that the
+    states of those that no host can run in time are rescued. Orders go to sources once the event has been decided and
+    all rates are settled.
     """
     if not cluster.policy.interruption.migrates:
         for job in jobs:
@@ -91,7 +93,7 @@ def retry_degraded(cluster: Cluster) -> None:
 
 
 def replan(cluster: Cluster, *jobs: JobState) -> None:
-    """Find other destinations for moving jobs that have lost theirs, or the ways there; else give the moves up."""
+    """Find other destinations for moving jobs whose destination, or the way there, is lost; else give the moves up."""
     for job in jobs:
         abandon(cluster, job)
     plan_moves(cluster, [job for job in jobs if _notice_s(cluster, job) > 0.0])
@@ -177,7 +179,7 @@ def landed(cluster: Cluster, job: JobState) -> None:
 
 
 def tell_starts(cluster: Cluster, plan: Timetable) -> None:
-    """Tell sources whose reservation has not begun that it starts at another time."""
+    """Inform sources whose reservation has not begun that it starts at another time."""
     for flow, reservation in reservations(cluster):
         begins_s = plan.begins_s(flow.key)
         if reservation.since_s is None and begins_s < inf:
@@ -248,7 +250,7 @@ def _admit(
 ) -> tuple[MigrationRequest, Admission]:
     """Return P3's answer to the move over the first way that admits it, and the request.
 
-    It asks to copy first and stop half-way, if possible, else to stop when the timetable says.
+    It asks to copy first and stop half-way, if possible, else to stop at the timetable's time.
     """
     assert job.host is not None
     now_s, ends = cluster.now_s, (job.host, choice.host)

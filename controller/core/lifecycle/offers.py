@@ -21,7 +21,7 @@ from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
-    """Accept a new job that can be run, and place it as paper B says: an offer, the queue, or on-demand. Return whether."""
+    """Accept a new job that can be run, and place it by paper B: an offer, the queue, or on-demand; return whether it was."""
     spec = event.job
     known = cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # said again: the first answer was not heard

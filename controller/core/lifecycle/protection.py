@@ -1,7 +1,8 @@
 """P1 at work: every running job on a volunteer has a standby, an interval and a rate; all are planned together.
 
-A plan is told when its standby or (by more than a tenth) its interval changes; rates reach the agents as grants. Timers keep
-their phase over a change of interval: the next checkpoint is due one interval after the last one was taken.
+A plan is sent when its standby or (by more than a tenth) its interval changes; rates reach the agents as grants.
+Timers keep their phase over a change of interval: the next checkpoint is due one interval after the last one was
+taken.
 
 The payload C that P1 counts with is what the last checkpoint to the same standby really sent: the store sends only chunks
 that are missing there. The first one is counted whole.
@@ -43,7 +44,7 @@ MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
 def plan_checkpoints(cluster: Cluster) -> tuple[list[JobState], Floats]:
-    """Plan standbys and rates of all running jobs; return the jobs and their intervals, to be told once rates are settled."""
+    """Plan standbys and rates of all running jobs; return the jobs and their intervals, to be sent once rates are settled."""
     cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
     jobs = _needing_protection(cluster)
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.interruption.stays:
@@ -86,7 +87,7 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
 
 
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
-    """Tell the agents of jobs whose interval or standby has changed."""
+    """Send changed intervals and standbys to the agents of their jobs."""
     old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was told yet
     moved = np.isfinite(intervals_s) & ~(np.abs(intervals_s - old_s) <= LEAST_CHANGE * old_s)
     for row in np.flatnonzero(moved).tolist():
@@ -155,7 +156,7 @@ def improve_standby(cluster: Cluster) -> None:
 
 
 def _needing_protection(cluster: Cluster) -> list[JobState]:
-    """Jobs that run on a volunteer that can be told, and were not stopped, by name."""
+    """Return the jobs that run on a volunteer that can receive orders, and were not stopped, by name."""
     running, volunteers, apart = Phase.RUNNING, cluster.places.number, cluster.apart
     return [
         job
@@ -226,11 +227,7 @@ def choose_volunteer(
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
-    """Seconds until the next checkpoint.
-
-    The first follows the timer's offset, later ones follow one interval after the last. A new standby gets its first
-    checkpoint before unprotected work exceeds one interval.
-    """
+    """Return the seconds until the next checkpoint."""
     if job.last_checkpoint_s is None:
         since_s, step = job.protected_since_s, job.restore.stored.step if job.restore else 0
         due_s = since_s + stagger(job.timer, interval_s)

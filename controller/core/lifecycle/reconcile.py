@@ -1,21 +1,22 @@
 """Reconciliation: what agents report is compared with what was decided for them, and the difference is sent.
 
-An agent registers with a Hello: what runs there, what it holds, what it sends. That is acknowledged; what was decided
-meanwhile, and what it has missed, it is sent (`reconcile`). Heartbeats do the same for jobs alone. What no report has
-acknowledged for too long is sent again (`retry_overdue`): the order to send a checkpoint (a receiver that has it reports it),
-or to stop a job, which is answered whatever has become of it. Each timeout is twice as long as the one before. A checkpoint
-that is still missing after `MAX_ASKED` is fetched from elsewhere. An agent that goes on with its heartbeats and leaves
-`MAX_UNANSWERED` orders unanswered is disconnected.
+An agent registers with a Hello: what runs there, what it holds, what it sends. That is acknowledged, and it is sent
+what was decided meanwhile and what it has missed (`reconcile`). Heartbeats do the same for jobs alone. What no report
+has acknowledged for too long is sent again (`retry_overdue`): the order to send a checkpoint (a receiver that has it
+reports it), or to stop a job. That is answered whatever has become of it. Each timeout is twice as long as the one
+before. A checkpoint that is still missing after `MAX_ASKED` is fetched from elsewhere. An agent that goes on with its
+heartbeats and leaves `MAX_UNANSWERED` orders unanswered is disconnected.
 
-**After a restart** nothing is acknowledged, and each agent reports its own half only. A move whose final checkpoint has arrived
-is known to its destination, and at its source nothing is left of the job: a coordinator that judged the source's Hello alone
-would take the job for dead. So Hellos are answered, which renews leases, and everything else is kept until every agent that was
-connected has come back, or until `RECOVERY_HEARTBEATS` are over. Then all are reconciled together.
+**After a restart** nothing is acknowledged, and each agent reports its own half only. A move whose final checkpoint
+has arrived is known to its destination, and at its source nothing is left of the job: a coordinator that judged the
+source's Hello alone would take the job for dead. So Hellos are answered, which renews leases. Everything else is kept
+until every agent that was connected has come back, or until `RECOVERY_HEARTBEATS` are over. Then all are reconciled
+together.
 
-Leases need no clock that outlived the process. An agent's lease runs from a heartbeat that the process acknowledged, so it ends
-within one lease of the restart. Until then (and a margin) the jobs of an agent that does not come back are fenced. What was
-reserved stays reserved. Recoveries, which an agent stops sending when it loses the coordinator, are ordered again. Offers are
-made anew.
+Leases need no clock that outlived the process. An agent's lease runs from a heartbeat that the process acknowledged,
+so it ends within one lease of the restart. Until then (and a margin) the jobs of an agent that does not come back are
+fenced. What was reserved stays reserved. Recoveries, which an agent stops sending when it loses the coordinator, are
+ordered again. Offers are made again.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ def join(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
 def not_yet(cluster: Cluster, host: HostState, hello: m.Hello, now_s: float) -> str:
     """Return the reason why this agent cannot register now; empty: it can.
 
-    An agent that connects anew, known by its incarnation, always can. Another one may be what was started in place
-    of one that died, or a stranger on that machine. Its report that no job runs there would end a lease under which one may run.
-    So it waits until that lease has lapsed (or, if no job was to run there, until the first one's connection is gone).
+    An agent that connects again, known by its incarnation, always can. Another one may be what was started in place
+    of one that died, or a stranger on that machine. Its report that no job runs there would end a lease under which
+    one may run. So it waits until that lease has lapsed (or, if no job was to run there, until the first one's
+    connection is gone).
     """
     if host.incarnation in (-1, hello.incarnation):
         return ""
@@ -104,7 +106,8 @@ def _ordered(cluster: Cluster, host: HostState) -> list[tuple[str, int]]:
 def reconcile(cluster: Cluster, came: Came, missing: Iterable[str] = ()) -> None:
     """Take the Hellos for the truth, and send each of these agents the difference. `missing`: hosts that did not come back.
 
-    What is stored comes first, since a move is over when its destination has the last state, whatever its source says.
+    Stored checkpoints are handled first, since a move is over when its destination has the last state, whatever its
+    source reports.
     """
     ordered = {host.name: _ordered(cluster, host) for host, _ in came}  # what is decided below none can claim
     for host, hello in came:

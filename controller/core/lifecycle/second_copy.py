@@ -1,15 +1,15 @@
 """A second copy: what is left when a job's host and its standby go together.
 
-Owners take machines in bursts: in a few of a hundred interruptions the standby is closed too, or in the same minute, and all
-that the job ever computed is out of reach. When a job's standby has stored a checkpoint, it sends it on to the job's vault, if
-its last copy has arrived: the best connected host that has no owner, or else a volunteer of P2's choice, in a building of its own
-if there is one. The copy travels as a checkpoint does, no faster than the job's own, and nothing waits for it. It may take longer
-than the next checkpoint takes to come: the standby keeps what it is sending until the transfer has ended
-(`testbed.agent.io.transfers`).
+Owners take machines in bursts: in a few of a hundred interruptions the standby is closed too, or in the same minute.
+All that the job ever computed is then out of reach. When a job's standby has stored a checkpoint, it sends it on to
+the job's vault, if its last copy has arrived: the best connected host that has no owner, or else a volunteer of P2's
+choice, in a building of its own if there is one. The copy travels as a checkpoint does, no faster than the job's own,
+and nothing waits for it. It may take longer than the next checkpoint takes to come: the standby keeps what it is
+sending until the transfer has ended (`testbed.agent.io.transfers`).
 
-A vault of thousands of hosts is sent more than its port takes. A copy begins only while few are coming or the port has room
-(`_is_full`), else a later checkpoint tries: copies that share a port by the hundred arrive no sooner, and each that comes or goes
-has all others told another rate.
+A vault of thousands of hosts is sent more than its port takes. A copy begins only while few are coming or the port
+has room (`_is_full`), else a later checkpoint tries: copies that share a port by the hundred arrive no sooner, and
+each that comes or goes changes the rates of all others.
 
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
 """
@@ -94,7 +94,7 @@ def _serves(cluster: Cluster, job: JobState) -> bool:
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
-    """Flows from a host of checkpoints of jobs that run elsewhere."""
+    """Return the flows from a host of checkpoints of jobs that run elsewhere."""
     return [
         flow
         for flow in cluster.flows.from_host(source)

@@ -110,7 +110,7 @@ class Cluster:
     # ------------------------------------------------------------ effects
 
     def tell(self, host: str, message: ToAgent) -> None:
-        """Say this to the agent of that host."""
+        """Send this to the agent of that host."""
         self.outbox.append(do.Tell(host, message))
 
     def record(self, fact: Fact) -> None:
@@ -122,7 +122,7 @@ class Cluster:
     def advance(self, job: JobState, trigger: str) -> None:
         """Take the transition that the table has for `trigger`; anything else is a bug that carries its story.
 
-        P1 plans anew when a job begins to run, or runs no more.
+        P1 plans again when a job begins to run, or runs no more.
         """
         before = job.phase
         if (before, trigger) not in TRANSITIONS:
@@ -141,7 +141,7 @@ class Cluster:
 
     @property
     def checkpoint_share(self) -> float:
-        """beta of eq. (9): the part of an interval that sending may take."""
+        """The beta of eq. (9): the part of an interval that sending may take."""
         given = self.protocol.checkpoint_share
         return self.policy.checkpoint_share if given is None else given
 
@@ -199,7 +199,7 @@ class Cluster:
         return self.routes.has_choice and self.protocol.paths > 1 and self.installation.answers
 
     def choices(self, source: str, destination: str) -> list[Way]:
-        """The routes that a migration may take, the tree's first."""
+        """Return the routes that a migration may take, the tree's first."""
         if not self.chooses_ways:
             return [self.routes.way(source, destination)]
         return self.routes.choices(source, destination, self.protocol.paths)
@@ -238,12 +238,12 @@ class Cluster:
         self.leases.watch(host)
 
     def lease(self, host: HostState, until_s: float) -> None:
-        """No copy that was started there runs beyond this, as far as this side may believe."""
+        """Record the lease: no copy that was started there runs beyond this, as far as this side may believe."""
         host.lease_until_s = until_s
         self.leases.watch(host)
 
     def arm_timeout(self, job: JobState, within_s: float, asked: int = 0) -> None:
-        """The phase that the job is in now is to end within that time, or it is asked why."""
+        """Expect the end of the job's present phase within that time; else its reason is asked for."""
         within_s = max(LEAST_LEASES * self.protocol.lease_s, within_s)
         self.timeouts[job.name] = Timeout(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
 
@@ -289,11 +289,11 @@ class Cluster:
     # ------------------------------------------------------------ checkpoints
 
     def holders(self, checkpoint: Checkpoint) -> list[str]:
-        """Hosts that hold it and can send it, by name."""
+        """Return the hosts that hold it and can send it, by name."""
         return sorted(name for name in checkpoint.holders if self.hosts[name].can_send)
 
     def freshest(self, job: JobState) -> Checkpoint | None:
-        """The completed checkpoint with the most work in it that some host can still send."""
+        """Return the completed checkpoint with the most work in it that some host can still send."""
         reachable = [c for c in job.checkpoints.values() if self.holders(c)]
         return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
 
@@ -304,7 +304,7 @@ class Cluster:
         return (self.now_s + self.protocol.day_start_s) % self.protocol.day_s
 
     def hazards_now_per_s(self, jobs: Sequence[JobState]) -> Floats:
-        """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
+        """Return the hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice."""
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
             return np.empty(0)
         levels, profile = self.hazards.levels(self.now_s)
@@ -316,7 +316,7 @@ class Cluster:
         return hazards
 
     def too_short(self, payload_bytes: Floats | float, uplinks: Numbers) -> Floats:
-        """P(a departure's notice is too short to send so much over such an uplink); 1 where only emergencies count."""
+        """Return P(a departure's notice is too short to send so much over such an uplink); 1 where only emergencies count."""
         if not self.policy.short_notices:
             return np.ones(len(uplinks))
         # the number behind the last link is that of a campus that is one host, which needs none
@@ -329,6 +329,6 @@ class Cluster:
 
 
 def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:
-    """The job, if this is its present attempt and it is on that host."""
+    """Return the job, if this is its present attempt and it is on that host."""
     job = cluster.jobs.get(name)
     return job if job is not None and job.attempt == attempt and job.host == host.name else None

@@ -9,20 +9,20 @@ from testbed.messages import Accepted, Cancelled, Rejected, ToAgent
 
 
 class Tell(Struct, frozen=True, gc=False):
-    """Say this to the agent of `host`; lost if it is not connected (its next Hello says where things stand)."""
+    """A message to the agent of `host`; lost if it is not connected (its next Hello reports where things stand)."""
 
     host: str
     message: ToAgent
 
 
 class Disconnect(Struct, frozen=True, gc=False):
-    """Close the connection to the agent of `host`: it has been silent for a whole lease."""
+    """The end of the connection to the agent of `host`: it has been silent for a whole lease."""
 
     host: str
 
 
 class Record(Struct, frozen=True, gc=False):
-    """Append to the journal. All figures come from these and from nothing else."""
+    """An entry of the journal. All figures come from these and from nothing else."""
 
     fact: Fact
 
@@ -42,8 +42,10 @@ class PinnedWay(Struct, frozen=True, gc=False):
 
 
 class SetWays(Struct, frozen=True, gc=False):
-    """Have the network's controller pin these ways and no others, and lead nothing over trunks that are draining; `WaysSet` says
-    when it has done what it was told under this number."""
+    """An order to the network's controller to pin these ways and no others, and to lead nothing over trunks that are draining.
+
+    `WaysSet` reports that it has done what it was ordered under this number.
+    """
 
     number: int
     ways: list[PinnedWay]
@@ -51,8 +53,10 @@ class SetWays(Struct, frozen=True, gc=False):
 
 
 class SetLoads(Struct, frozen=True, gc=False):
-    """Have the network's controller share research by what grants take, wire bytes/s from one switch to another; nothing over any
-    other trunk."""
+    """An order to the network's controller to share research by what grants take.
+
+    Wire bytes/s from one switch to another; nothing over any other trunk.
+    """
 
     loads: list[tuple[str, str, float]]
 

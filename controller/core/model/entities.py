@@ -1,5 +1,6 @@
-"""The state that the coordinator keeps of hosts, jobs, checkpoints and flows, and the table of a job's transitions. Decisions are
-elsewhere.
+"""The state that the coordinator keeps of hosts, jobs, checkpoints and flows, and the table of a job's transitions.
+
+Decisions are elsewhere.
 
 `docs/states.svg` is drawn from the table (`python docs/generate.py`).
 
@@ -163,13 +164,13 @@ class JobState:
         return (self.spec.steps - self.step) * self.spec.step_s
 
     def did(self, step: int) -> None:
-        """Note a step that its host says is done: never less than before, and never more than there are, whatever is said."""
+        """Note a step that its host reports as done: never less than before, and never more than there are."""
         self.step = max(self.step, min(step, self.spec.steps))
 
 
 @dataclass
 class Timeout:
-    """A job's agent, or its receiver, is to say something by then; for how long it was given, how often it was asked before."""
+    """A time by which a job's agent, or its receiver, is to report; how long it was given, how often it was asked before."""
 
     phase: Phase
     attempt: int
@@ -210,7 +211,7 @@ class HostState:
 
     @property
     def usable(self) -> bool:
-        """Connected and lent, with no notice running."""
+        """True if it is connected and lent, with no notice running."""
         return self.connected and self.lent and self.reclaim_at_s is None
 
     @property
@@ -255,8 +256,10 @@ class CheckpointFlow:
 
     @property
     def is_recovery(self) -> bool:
-        """True if it carries a stored checkpoint to a host where its job is to go on: not what a job that moves is still to take,
-        and no copy."""
+        """True if it carries a stored checkpoint to a host where its job is to go on.
+
+        False for what a job that moves is still to take, and for a copy.
+        """
         return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None
 
 

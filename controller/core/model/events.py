@@ -1,7 +1,7 @@
 """Events that the coordinator decides on.
 
-The journal keeps every event and nothing else is needed to come to the same decisions again, so an event carries all that a
-decision may depend on, chance included, and is a message that can be written and read.
+The journal keeps every event, and nothing else is needed to come to the same decisions again. So an event carries all
+that a decision may depend on, chance included, and is a message that can be written and read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LinksChanged(Struct, frozen=True, tag=True):
 
 
 class WaysSet(Struct, frozen=True, tag=True):
-    """The network has what it was told by `SetWays` of that number."""
+    """The network has what it was ordered by `SetWays` of that number."""
 
     number: int
 

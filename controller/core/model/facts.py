@@ -83,7 +83,7 @@ class JobFailed(Fact, frozen=True):
 
 
 class CancelOrdered(Fact, frozen=True):
-    """Its user cancels the job: the host is told to end its process, and nothing of it starts any more."""
+    """Its user cancels the job: the host is ordered to end its process, and nothing of it starts any more."""
 
     job: str
     attempt: int
@@ -122,7 +122,7 @@ class WorkLost(Fact, frozen=True):
 
 
 class WorkTakenUp(Fact, frozen=True):
-    """A checkpoint that was out of reach takes the job on: of what an earlier `WorkLost` says, this is not computed again."""
+    """A checkpoint that was out of reach takes the job on: of what an earlier `WorkLost` records, this is not computed again."""
 
     job: str
     attempt: int
@@ -303,8 +303,10 @@ class MigrationAdmitted(Fact, frozen=True):
 
 
 class MigrationDegraded(Fact, frozen=True):
-    """No feasible migration: the job will resume from its freshest completed checkpoint, or, where a host takes its last state
-    before the notice ends (`rescued_to`), from that."""
+    """No feasible migration: the job will resume from its freshest completed checkpoint, or its last state (`rescued_to`).
+
+    The last state is there where a host takes it before the notice ends.
+    """
 
     job: str
     attempt: int
@@ -354,8 +356,10 @@ class TrunksDraining(Fact, frozen=True):
 
 
 class EgressMeasured(Fact, frozen=True):
-    """Kernel counters of a host's egress over a window, wire bytes. Of those of migrations and checkpoints (`migration_bytes`)
-    some are held to the migration share (`held_bytes`): checkpoints that may exceed it are not among them."""
+    """Kernel counters of a host's egress over a window, wire bytes; `held_bytes`: those of `migration_bytes` held to the share.
+
+    Checkpoints that may exceed the migration share are not among `held_bytes`.
+    """
 
     host: str
     window_s: float

@@ -103,7 +103,7 @@ class LeaseTimers:
         return ends[0][0] if ends else inf
 
     def ended(self, now_s: float) -> list[tuple[HostState, float]]:
-        """Hosts whose lease or fence has ended by now, in order, and the time of that."""
+        """Return the hosts whose lease or fence has ended by now, in order, and the time of that."""
         found: dict[int, float] = {}
         while (since_s := self.next_s()) <= now_s:
             found[heappop(self._ends)[1]] = since_s

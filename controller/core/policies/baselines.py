@@ -1,38 +1,43 @@
 """Baselines of paper A in place of P1, P2 and P3 (section IX-A, Appendix C), as far as they are more than a parameter.
 
-**Slurm-PR** (B1'). `--requeue` and a DMTCP image every 10 minutes. What Slurm does with a job whose node is taken: it runs until
-it is killed, goes back to the queue in its old place (priority ties go to the lower job id, so before all that were
-submitted later), may not start again for `cred_expire` (slurm.conf: 120 s, "this also controls how long a requeued job must
-wait before starting again"), and is then given the first nodes, in the order of the node table, that can run it. Images
-lie on storage that all nodes share: on the best connected host that no owner can reclaim, of the server room or, in virtual time,
-the head node, the coordinator's own machine. (Live that machine has no agent: without a server room it is another node.)
+**Slurm-PR** (B1'). `--requeue` and a DMTCP image every 10 minutes. In Slurm a job whose node is taken runs until it
+is killed. It goes back to the queue in its old place (priority ties go to the lower job id, so before all that were
+submitted later). It may not start again for `cred_expire` (slurm.conf: 120 s, "this also controls how long a requeued
+job must wait before starting again"). Then it is given the first nodes, in the order of the node table, that can run
+it. Images lie on storage that all nodes share: on the best connected host that no owner can reclaim. That is one of
+the server room or, in virtual time, the head node, the coordinator's own machine. (Live that machine has no agent:
+without a server room it is another node.)
 
-**No-Migration** (B2). Table III gives it no traffic, no downtime, and twice the work loss of a system that checkpoints as
-rarely as the naive one of Table IV but moves jobs at a notice. So its checkpoints exist and do not travel: a job leaves
-its state on its host's disk and waits until the owner lends that host again. (To begin again elsewhere from nothing
-was tried: it loses a hundred times as much.) The period is Table IV's 30 minutes; the paper names none.
+**No-Migration** (B2). Table III gives it no traffic, no downtime, and twice the work loss of the following system. It
+checkpoints as rarely as the naive one of Table IV but moves jobs at a notice. So No-Migration's checkpoints exist and
+do not travel: a job leaves its state on its host's disk and waits until the owner lends that host again. (To begin
+again elsewhere from nothing was tried: it loses a hundred times as much.) The period is Table IV's 30 minutes; the
+paper names none.
 
-**Bamboo** (B1; Thorpe et al., NSDI '23). Each stage of a training pipeline is held twice: the node before it has its weights and
-computes it as well, in the pipeline's bubbles; if the node is taken, its shadow goes on with both stages after a short pause,
-nothing is read from a disk. Modelled here, for jobs of one GPU:
+**Bamboo** (B1; Thorpe et al., NSDI '23). Each stage of a training pipeline is held twice: the node before it has its
+weights and computes it as well, in the pipeline's bubbles. If the node is taken, its shadow goes on with both stages
+after a short pause; nothing is read from a disk. Modelled here, for jobs of one GPU:
 
-- a *replica* on another host, which costs a second GPU for as long as it is kept (Bamboo asks for 1.5 times the nodes of a
-  pipeline without redundancy; a pipeline of one stage cannot have half a shadow), in another building where there is
-  room, as Bamboo puts neighbours into different zones;
-- every step takes `SLOWDOWN` more: forward computation twice, backward only at a recovery (its EFLB mode; about 20 % for
-  BERT, 10 % for ResNet). A job that has no replica yet computes at the same rate: the pipeline is laid out for it;
+- a *replica* on another host, which costs a second GPU for as long as it is kept. (Bamboo asks for 1.5 times the
+  nodes of a pipeline without redundancy; a pipeline of one stage cannot have half a shadow.) It is in another
+  building if possible, as Bamboo puts neighbours into different zones;
+- every step takes `SLOWDOWN` more: forward computation twice, backward only at a recovery (its EFLB mode; about 20 %
+  for BERT, 10 % for ResNet). A job that has no replica yet computes at the same rate: the pipeline is laid out for
+  it;
 - the state is sent to a new replica once, as a checkpoint; from then on the replica is in step, because it computes.
   Gradients and activations are not modelled, in any system;
-- when the host closes or dies, the replica goes on with the last whole step after `TAKEOVER_S`, and a new replica is sought;
-- a checkpoint every 10 minutes to the replica's disk beside that, for the case that it can no longer take over, and a copy of it
-  to a third host now and then, as ReclaimNet has (`second_copy`): Bamboo's own lie on remote storage, for when both neighbours
-  go. A notice is not used: "provider departure mapped to a preemption event".
+- when the host closes or dies, the replica goes on with the last whole step after `TAKEOVER_S`, and a new replica is
+  sought;
+- beside that a checkpoint every 10 minutes to the replica's disk, for the case that it can no longer take over. A
+  copy of it goes to a third host now and then, as ReclaimNet has (`second_copy`): Bamboo's own lie on remote storage,
+  for when both neighbours go. A notice is not used: "provider departure mapped to a preemption event".
 
-**Static** (B3) has that copy, too: the paper does not say where its checkpoints lie, and no row is to lose by less storage.
-(To write to the storage alone, as Slurm's row does, was tried: on four seeds of 20 days it lost 11.4 GPU-hours, with copies 9.9.)
+**Static** (B3) has that copy, too: the paper does not state where its checkpoints lie, and no row is to lose by less
+storage. (To write to the storage alone, as Slurm's row does, was tried: on four seeds of 20 days it lost 11.4
+GPU-hours, with copies 9.9.)
 
-Not modelled: pipelines of several stages, and so what happens when two neighbours are taken together, or how a shadow slows the
-stages after it down until a new node has joined.
+Not modelled: pipelines of several stages. So it is open what happens when two neighbours are taken together. It is
+also open how a shadow slows later stages down until a new node has joined.
 """
 
 from __future__ import annotations
@@ -59,8 +64,10 @@ TAKEOVER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Pipeline redundancy: each step takes (1 + `slowdown`) times as long, a replica goes on `takeover_s` after the end of its
-    job's host."""
+    """Pipeline redundancy: each step takes (1 + `slowdown`) times as long.
+
+    A replica goes on `takeover_s` after the end of its job's host.
+    """
 
     slowdown: float = SLOWDOWN
     takeover_s: float = TAKEOVER_S
@@ -94,7 +101,7 @@ class Interruption:
 def select_first(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
-    """The first, in the order of their names, that can run the job: Slurm's node table knows no bandwidths."""
+    """Return the first, in the order of their names, that can run the job: Slurm's node table knows no bandwidths."""
     found = able_to_run(request, candidates)
     return found if isinstance(found, NoDestination) else found.choice(0)
 
@@ -102,7 +109,7 @@ def select_first(
 def select_elsewhere(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
-    """Uniform among those in other buildings than the source, if there are any, else among all that can run the job."""
+    """Choose uniformly among those in other buildings than the source, if there are any, else among all that can run the job."""
     found = able_to_run(request, candidates)
     if isinstance(found, NoDestination):
         return found

@@ -1,7 +1,7 @@
 """Ablations: `reclaimnet+vault=false` is the row `reclaimnet` with another value of its field `vault`.
 
-The name holds every override, so that runs, sweeps and results are told apart by it. A switch is true or false. Any other field,
-a function say, has the value of another row, by that row's name: `reclaimnet+plan=no-p1`.
+The name holds every override, so that it distinguishes runs, sweeps and results. A switch is true or false. Any other
+field, such as a function, has the value of another row, by that row's name: `reclaimnet+plan=no-p1`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_overrides(name: str, values: Mapping[str, object]) -> str:
 def overridden(name: str, rows: Mapping[str, Row]) -> Row:
     """Return the row of a name with overrides, whose base is one of these rows.
 
-    SpecError says which override is wrong and what is allowed: a field, a value, or a row that cannot be.
+    SpecError names the override that is wrong and states what is allowed: a field, a value, or a row that cannot be.
     """
     row: Any = rows[base_of(name)]
     names = [each.name for each in fields(row) if each.name != "about"]

@@ -1,5 +1,4 @@
-"""Named policies: each row is a choice of one function for each decision. ReclaimNet and its baselines differ
-in nothing else.
+"""Named policies: each row is a choice of one function for each decision. ReclaimNet and its baselines differ in nothing else.
 
 An ablation needs no row: a name such as `reclaimnet+vault=false` overrides fields of one (`overrides`).
 
@@ -39,12 +38,12 @@ Learner = Callable[[Queue], Controller]  # makes the queue's controller; each ta
 
 
 def _fixed(terms: Queue) -> Controller:
-    """r stays at r_0."""
+    """Return a controller whose r stays at r_0."""
     return Controller(Rule(terms.level_start))
 
 
 def algorithm1(terms: Queue) -> Controller:
-    """Paper B's, corrected."""
+    """Return the controller of paper B, corrected."""
     return Algorithm1(
         terms.target_delay_s,
         terms.level_step_per_s,
@@ -55,12 +54,12 @@ def algorithm1(terms: Queue) -> Controller:
 
 
 def replay(terms: Queue) -> Controller:
-    """r from the recorded arrivals."""
+    """Return a controller that learns r from the recorded arrivals."""
     return _replaying(Replay, terms)
 
 
 def age(terms: Queue) -> Controller:
-    """r and the ages of the gap from the recorded arrivals."""
+    """Return a controller that learns r and the ages of the gap from the recorded arrivals."""
     return _replaying(Age, terms)
 
 
@@ -131,8 +130,10 @@ class Policy:
 
     @cached_property
     def enforced(self) -> bool:
-        """True if links keep research's reserve and senders their grants; without admission TCP shares links, and grants are
-        advice."""
+        """True if links keep research's reserve and senders their grants.
+
+        Without admission TCP shares links, and grants are advice.
+        """
         return _written(self.admit) is not admission.admit_all
 
     @cached_property
@@ -150,14 +151,17 @@ class Policy:
 
     @property
     def checkpoint_share(self) -> float:
-        """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
-        do, and for a user's planner; else the paper's."""
+        """The beta of eq. (9) where the scenario gives none.
+
+        It is P1's own where P1 counts on jobs that go on while they are sent, as they do, and for a user's planner;
+        else the paper's.
+        """
         goes_on = isinstance(self.plan, UserFunction) or self.plan in (planner.plan_each, planner.plan_alike)
         return planner.SENDING_SHARE if goes_on else planner.BETA
 
     @cached_property
     def reserves_rates(self) -> bool:
-        """True if an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
+        """True if an admitted migration is sure to be in time: it has a rate that holds, and senders keep to their grants."""
         return self.interruption.migrates and self.enforced
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
@@ -167,7 +171,7 @@ class Policy:
         return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)
 
     def scaled(self, time_scale: float) -> Policy:
-        """The same for a scenario whose durations are `time_scale` times the real ones."""
+        """Return the same for a scenario whose durations are `time_scale` times the real ones."""
         plan = self.plan
         if isinstance(plan, planner.StaticPlanner):
             plan = replace(plan, interval_s=plan.interval_s * time_scale)
@@ -322,7 +326,7 @@ ABLATION: dict[
 
 
 def policy_of(protocol: Protocol) -> Policy:
-    """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
+    """Return the row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
     scale, alpha = protocol.day_s / DAY_S, protocol.stability_penalty
     return policy(protocol.policy, scale, alpha=alpha, k_min=protocol.k_min)
 
@@ -347,14 +351,15 @@ def policy(
     """Return the row of that name, for a scenario whose durations are `time_scale` times the paper's.
 
     `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no such row, or an
-    override of it that cannot be."""
+    override of it that cannot be.
+    """
     row = row_of(name)
     row = row.scaled(time_scale) if time_scale != 1.0 else row
     return replace(row, select=_with(row.select, alpha, k_min), standby=_with(row.standby, alpha, k_min))
 
 
 def _with(selector: placement.Selector, alpha: float, k_min: int | None) -> placement.Selector:
-    """The selector with P2's parameters, if it is one that scores; what it has chosen of them itself stays."""
+    """Return the selector with P2's parameters, if it is one that scores; what it has chosen of them itself stays."""
     chosen = selector if isinstance(selector, partial) else partial(selector)
     if chosen.func is not placement.select:
         return selector
