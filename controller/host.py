@@ -51,9 +51,9 @@ HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this tim
 STRANGER_BYTES = 1 << 12  # a frame from an address that is no host's
 # connections without a Hello, beside one of each host (an agent may have an old one): they hold 64 MB of frames, those one a host
 UNKNOWN, UNKNOWN_OF_ONE = 64, 4
-# of them, from addresses that are no host's: these only hear why they are refused
+# of them, from addresses that are no host's: these only learn why they are refused
 STRANGERS = 16
-# What an agent may say, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
+# What an agent may send, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
 # ten a second, the standby of 500 jobs some fifty; each costs a decision, and a line of the journal.
 WORDS_PER_S, WORDS_AT_ONCE, BYTES_A_WORD, HELLO_COST = 200.0, 2000.0, 1024.0, 20.0
 OPERATORS = 64  # connections of operators: commands, a page or two that watch

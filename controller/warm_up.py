@@ -57,7 +57,7 @@ def compile_once() -> None:
 
     A line on stderr announces it, since it takes half a minute. Commands do it before any limit of time counts.
     """
-    # numba compiles anew what has another time of change, though its text, which names the folder, is the same
+    # numba compiles again what has another time of change, though its text, which names the folder, is the same
     times = hash(tuple(source.stat().st_mtime_ns for source in SOURCES)) % 2**64
     done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-numba-{numba.__version__}-{times:x}"
     if done.exists():

@@ -20,7 +20,7 @@ from topologies.presets import MAX_BUILDINGS, RTX3090, GpuShare, Plan
 from topologies.spec import Campus, Link, Tier
 from topologies.units import GBIT_PER_S
 
-# where a file says no rate, or one that no virtual cable can be held to (the Zoo has backbones of 100 Gbit/s and modems)
+# where a file gives no rate, or one that no virtual cable can be held to (the Zoo has backbones of 100 Gbit/s and modems)
 DEFAULT_RATE = GBIT_PER_S
 MIN_RATE, MAX_RATE = GBIT_PER_S / 1000, 40 * GBIT_PER_S
 

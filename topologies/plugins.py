@@ -63,7 +63,7 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
         if name.isidentifier() and Path(f"{name}.py").is_file():
             near += f'; there is a file {name}.py: one of its names is "{name}:NAME"'
         raise SpecError(key, name, f"{allowed}{near}")
-    own = allowed.find('"module:NAME"')  # ours are no news to those who named a module
+    own = allowed.find('"module:NAME"')  # the project's are no news to those who named a module
     allowed = allowed[max(own, 0) :]
     module = _module(key, name, parts[1], allowed)
     found: object = module

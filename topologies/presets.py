@@ -41,7 +41,7 @@ ROOM = "room"
 
 RTX3090 = GpuModel("rtx3090", 24e9, 8.6)
 RTX4090 = GpuModel("rtx4090", 24e9, 8.9)
-A100 = GpuModel("a100", 80e9, 8.0)  # the paper does not say 40 or 80 GB: 80 holds its 48 GB state-dicts
+A100 = GpuModel("a100", 80e9, 8.0)  # the paper does not state 40 or 80 GB: 80 holds its 48 GB state-dicts
 A6000 = GpuModel("a6000", 48e9, 8.6)
 
 

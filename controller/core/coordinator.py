@@ -198,7 +198,7 @@ class Coordinator:
             case ev.DrainAsked(trunks):
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
             case ev.Restarted(silent_s):
-                # what its controller was told last is not known
+                # what was sent to its controller last is not known
                 cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf
                 cluster.installation.loads_sent = None
                 self._resync = begin_resync(cluster, self._resync)

@@ -94,7 +94,7 @@ class Protocol:
     lease_s: float = quantity(D.DURATION, 30.0, low=MIN_LEASE_S)
 
     heartbeat_s: float = machine(1.0)  # between two heartbeats of an agent
-    # to order a snapshot and hear of it: a migration needs it beside transfer and restart
+    # to order a snapshot and learn of it: a migration needs it beside transfer and restart
     snapshot_s: float = machine(0.15)
     # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
     snapshot_bytes_per_s: float = machine(1.5e9)

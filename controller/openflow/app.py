@@ -102,7 +102,7 @@ class _Session:
     open_bundles: dict[int, int] = field(default_factory=dict)
     bundles: int = 0  # so far
     spoilt: set[int] = field(default_factory=set)  # bundles of which it refused a message
-    was_refused: bool = False  # and is to be read anew
+    was_refused: bool = False  # and is to be read again
     is_short: bool = False  # of what it should have, and has not been sent anything since
 
     def write(self, messages: Iterable[tuple[str, Any]], bundle: int = 0) -> None:
@@ -134,9 +134,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     OFP_VERSIONS: ClassVar[list[int]] = [ofproto_v1_3.OFP_VERSION]
     topology: ClassVar[Topology]
     tell: ClassVar[Callable[[str], object]]
-    # socket of the switch daemon, which says when its caches follow its tables
+    # socket of the switch daemon, which reports when its caches follow its tables
     control: ClassVar[Path | None] = None
-    # where clients find it, and where it keeps what the coordinator wants while it is dead; None: nobody can tell it anything
+    # where clients find it, and where it keeps what the coordinator wants while it is dead; None: it has no clients
     socket: ClassVar[Path | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -152,7 +152,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         # what it wants, what the switches have of that, and what they are being given, if they are
         self._ways = self._have = self._kept_ways()
         self._setting: WantedWays | None = None
-        # what grants take of trunks, by the coordinator that last said so
+        # what grants take of trunks, by the coordinator that last reported it
         self._loads: dict[tuple[str, str], float] = {}
         self._again = False  # other ways are wanted already
         self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
@@ -432,7 +432,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     n: g for n, g in wanted if (old := has.get(n)) is not None and g.is_weighed_anew(old)
                 }
                 self._send(session, Update(groups_changed=changed))
-        self._has_sent = has_sent  # a planned change need not wait until connections are shared anew
+        self._has_sent = has_sent  # a planned change need not wait until connections are shared again
 
     # ------------------------------------------------------------ planned changes
 
@@ -567,7 +567,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         is_short = any(session.is_short for session in self._sessions.values())
         if self._all_programmed() and not self._was_programmed and not is_short:
             self._was_programmed = True
-            # what a controller that died had said of trunks may be no more so: the tables stand for these
+            # what a controller that died had reported of trunks may be out of date: the tables stand for these
             dead = sorted(sorted(ends) for ends in self._dead)
             self._tell("programmed", took_s=round(time.monotonic() - self._began_s, 4), dead=dead)
 

@@ -24,7 +24,7 @@ class LearningSwitch(OSKenApp):
         super().__init__(*args, **kwargs)
         self.port_of = {}
 
-    # a list of states: a tuple never fires, and says nothing
+    # a list of states: a tuple never fires, and gives no error
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])
     def connected(self, event):
         """Ask for every packet that no rule knows."""

@@ -38,7 +38,7 @@ class Reservation:
     left_bytes: float
     due_s: float
     lead_s: float  # from the final snapshot to its first byte, at most
-    final_at_s: float = inf  # when the source is told to take the final snapshot, at the latest
+    final_at_s: float = inf  # when the source is ordered to take the final snapshot, at the latest
     told: bool = False  # whether the source knows final_at_s
     since_s: float | None = None  # up to when bytes have been counted; None until the final snapshot exists
     reserved_bytes_per_s: float = 0.0  # of its path, on average until it is due, when last counted

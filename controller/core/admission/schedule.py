@@ -159,7 +159,7 @@ def _freight(
         first.append(len(crossed))
         peak = min([request.cap_bytes_per_s, *(share[link] for link in request.links)])
         start_s, due_s, payload = max(now_s, request.start_s), request.due_s, request.payload_bytes
-        # what passes between a time and the next that can be told from it: a schedule is no more exact than its clock
+        # what passes between a time and the next that differs from it: a schedule is no more exact than its clock
         at_s, instant = max(start_s, due_s), 0.0
         if peak < math.inf and at_s < math.inf:
             instant = peak * (math.nextafter(at_s, math.inf) - at_s)
@@ -185,7 +185,7 @@ def _simulate(freight: _Freight, now_s: float) -> tuple[Mask, Spans]:
         if until_s == np.inf:  # a share of 0: those never arrive
             late |= left > 0.0
             break
-        # or an instant that no clock tells would never pass
+        # or an instant that no clock shows would never pass
         until_s = max(until_s, np.nextafter(at_s, np.inf))
         _advance(freight, spans, at_s, until_s)
         at_s = until_s

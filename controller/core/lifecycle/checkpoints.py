@@ -20,7 +20,7 @@ from controller.core.model.entities import OVER, Checkpoint, HostState, JobState
 from testbed import messages as m
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
-MOST_HELD = 16  # checkpoints of one job that a host may say it holds
+MOST_HELD = 16  # checkpoints of one job that a host may report to hold
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
 
 
@@ -155,7 +155,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
     elif not message.ok:
         _failed(cluster, job, host, message)
     elif job.phase is Phase.FETCHING and job.host == message.destination:
-        cluster.arm_timeout(job, 0.0)  # the receiver has it, and is to say so
+        cluster.arm_timeout(job, 0.0)  # the receiver has it, and is to report so
     elif message.destination == job.standby and job.host == host.name:
         job.sent_bytes, job.misses = message.bytes_sent, 0
 

@@ -30,7 +30,7 @@ from topologies.units import PAYLOAD_SHARE
 
 # reclaims within so much of each other are planned for together: less than a message may be late
 TOGETHER_S = 0.05
-LOAD_STEP = 1 / 8  # of a trunk's rate: less is not told, for connections of research move with every change
+LOAD_STEP = 1 / 8  # of a trunk's rate: less is not sent, for connections of research move with every change
 ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
 
 

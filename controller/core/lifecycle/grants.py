@@ -42,7 +42,7 @@ from topologies.paths import Routes
 from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
-# Nor is one of a stream of checkpoints by less than 5 %: of thirty that share a trunk, each would be told anew whenever one comes
+# Nor is one of a stream of checkpoints by less than 5 %: of thirty that share a trunk, each would get a rate whenever one comes
 # or goes. With 250 jobs on 500 hosts that is 93 grants a second, and 50 with this, for 1 % of a stream's rate (5 % at most).
 LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
@@ -137,7 +137,7 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.borrows and flow.traffic_class is TrafficClass.PRESYNC:
-            continue  # it yields on the wire, told or not
+            continue  # it yields on the wire, ordered or not
         links, cap = routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.reservation is not None and connected:
             commitments.append(flow.reservation.request(flow.key, links, cap, cluster.now_s, movable=movable))

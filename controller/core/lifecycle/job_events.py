@@ -36,8 +36,8 @@ MOST_KILLED = 5
 # another host, another copy, an older checkpoint may do; from what a job cannot read it never goes on
 MOST_FAILED_STARTS = 5
 MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one has been replaced long ago
-# by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
-# one that moves by less than a tenth is not told (`protection.LEAST_CHANGE`)
+# by what a host's snapshots must have become quicker or slower before P1 counts it: intervals go with the root of a pause, and
+# one that moves by less than a tenth is not sent (`protection.LEAST_CHANGE`)
 SPEED_CHANGE = 1.2
 WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: what going on from it must save
 

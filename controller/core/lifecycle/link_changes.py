@@ -83,7 +83,7 @@ def network_silent(cluster: Cluster) -> None:
         del cluster.installation.held[ends]
         cluster.forget_paths(ends)
     cluster.drain(())
-    cluster.installation.dirty = True  # it is told so, and may answer that
+    cluster.installation.dirty = True  # it is informed, and may answer that
     _replan_moves(cluster, late)
 
 
@@ -169,7 +169,7 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
         job, ends = cluster.jobs[flow.job], (flow.source, flow.destination)
         way = ways.get(ends) or cluster.routes.way(*ends)
         connected, floor = cluster.hosts[flow.source].connected, 0.0
-        if not connected:  # it cannot be told, and keeps the rate that it has
+        if not connected:  # it can get no order, and keeps the rate that it has
             floor = flow.rate_bytes_per_s
         elif flow.reservation is None:
             floor = flow.floor_bytes_per_s

@@ -296,7 +296,7 @@ def _begin_move(
         floor = reserved_bytes / (ends_s - begins_s)
         reservation = Reservation(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
-            reservation.begin(now_s + LAG_S)  # it only has to be told where to
+            reservation.begin(now_s + LAG_S)  # it only has to learn where to
     rate, time_s, deadline_s = floor, choice.migration_s - cluster.protocol.restart_s, now_s + notice_s
     if rate == 0.0 and 0.0 < time_s < inf:  # none is reserved: P2's hope decides when to stop
         rate = asked.payload_bytes / time_s

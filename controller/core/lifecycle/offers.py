@@ -24,7 +24,7 @@ def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
     """Accept a new job that can be run, and place it by paper B: an offer, the queue, or on-demand; return whether it was."""
     spec = event.job
     known = cluster.jobs.get(spec.name)
-    if known is not None and known.spec == spec:  # said again: the first answer was not heard
+    if known is not None and known.spec == spec:  # sent again: the first answer was not received
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
     refusal = "another job of this name was submitted before" if known is not None else unfit(cluster, spec)

@@ -88,7 +88,7 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
 
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
     """Send changed intervals and standbys to the agents of their jobs."""
-    old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was told yet
+    old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was sent yet
     moved = np.isfinite(intervals_s) & ~(np.abs(intervals_s - old_s) <= LEAST_CHANGE * old_s)
     for row in np.flatnonzero(moved).tolist():
         job, interval_s = jobs[row], float(intervals_s[row])
@@ -137,7 +137,7 @@ def improve_standby(cluster: Cluster) -> None:
     standby has nothing of the payload yet.
     """
     if isinstance(cluster.policy.plan, StaticPlanner):
-        return  # loss budgets have no say
+        return  # loss budgets do not count
     endangered = [job for job in _needing_protection(cluster) if job.endangered]
     endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name))
     for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):

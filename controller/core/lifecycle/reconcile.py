@@ -158,7 +158,7 @@ def _resend(cluster: Cluster, host: HostState) -> None:
     here = cluster.jobs_on(host)
     running = [job for job in here if job.phase is Phase.RUNNING]
     if cluster.routes.has_choice and any(job.phase is Phase.MOVING for job in here):
-        take_live_ways(cluster)  # it plans those anew that have none
+        take_live_ways(cluster)  # it plans those again that have none
     for job in here:
         if job.phase is Phase.CANCELLING:
             tell_to_end(cluster, job)
@@ -269,7 +269,7 @@ class Resync:
             case ev.AgentSaid(name, m.Heartbeat() as beat):
                 heartbeat(cluster, cluster.hosts[name], beat)
             case ev.AgentGone(name, _):
-                if self.hellos.pop(name, None) is not None:  # it will say all of it again
+                if self.hellos.pop(name, None) is not None:  # it will report all of it again
                     disconnect(cluster, cluster.hosts[name])
                     self.awaited.add(name)
                     self.kept = [e for e in self.kept if not isinstance(e, ev.AgentSaid) or e.host != name]

@@ -8,7 +8,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, HostState, Phase
 from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
 
-# a status stays small, however many jobs there were and whatever they said
+# a status stays small, however many jobs there were and whatever they reported
 LISTED, REASON_LENGTH = 200, 400
 
 

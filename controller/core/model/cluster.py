@@ -63,8 +63,8 @@ class Cluster:
     # what the present event leaves to be done once, at its end (`finish`)
     freed: list[str] = field(default_factory=list)  # hosts, each once for every GPU that may have become idle
     plan_stale: bool = False  # P1 counts with other jobs, hosts or links than when it last planned
-    rates_stale: bool = False  # links are to be shared anew
-    orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to be told what to send
+    rates_stale: bool = False  # links are to be shared again
+    orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to get orders
     jobs: JobTable = field(default_factory=JobTable)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0

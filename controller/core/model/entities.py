@@ -26,18 +26,18 @@ class Phase(StrEnum):
     """State of a job's life."""
 
     WAITING = "waiting"
-    STARTING = "starting"  # a host was told to start it
+    STARTING = "starting"  # a host was ordered to start it
     RUNNING = "running"
     MOVING = "moving"  # a migration is under way; the job may still run at its source
     FETCHING = "fetching"  # its checkpoint is on the way to the host that will resume it
-    CANCELLING = "cancelling"  # its user wants it no more, and its host was told to end its process
+    CANCELLING = "cancelling"  # its user wants it no more, and its host was ordered to end its process
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
 OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.CANCELLED})
-TOLD = (Phase.STARTING, Phase.RUNNING, Phase.MOVING)  # an agent was told to run it: it can end
+TOLD = (Phase.STARTING, Phase.RUNNING, Phase.MOVING)  # an agent was ordered to run it: it can end
 ON_HOST = frozenset({*TOLD, Phase.FETCHING, Phase.CANCELLING})
 
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
@@ -103,10 +103,10 @@ class JobState:
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
-    # its latest snapshots, as its hosts told: sequence -> (step, digest)
+    # its latest snapshots, as its hosts reported: sequence -> (step, digest)
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
-    failed_on: str = ""  # the host that first said that it has failed of itself
+    failed_on: str = ""  # the host that first reported that it has failed of itself
     failed_at: list[str] = field(
         default_factory=list
     )  # hosts, where in a row it could not go on from a copy of its checkpoints
@@ -114,7 +114,7 @@ class JobState:
     fetches_failed: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy (`second_copy`)
-    # between checkpoints, as its agent was told; None: it was told nothing yet
+    # between checkpoints, as sent to its agent; None: nothing was sent yet
     interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
     protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
@@ -188,18 +188,18 @@ class HostState:
     """A host, as far as the coordinator knows."""
 
     spec: Host
-    connected: bool = False  # its agent can be told something
+    connected: bool = False  # its agent can be sent something
     incarnation: int = -1  # of the agent that registered last; -1: none ever did
     data_port: int = 0  # where it takes transfers
     lent: bool = False  # its owner has not taken it
     reclaim_at_s: float | None = None  # when a notice that runs there ends
-    closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
+    closures: int = 0  # how often its owner has taken it, as last reported: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: dict[str, int] = field(default_factory=dict)  # running here, or reserved for -> their GPUs
 
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
-    speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
+    speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not reported yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
     name: str = field(init=False)
     address: str = field(init=False)  # as messages have it

@@ -60,7 +60,7 @@ class LinkCapacity:
     reservable_column: Floats  # the share, less the room for falls too small to announce; 0 where it drains
     reservable: dict[DirectedLink, float]
     withheld_column: Floats  # that room, of what checkpoints may use
-    # what is given out anew: `reservable_column`, or what others leave where that is less
+    # what can be newly given out: `reservable_column`, or what others leave where that is less
     spendable_column: Floats
     spendable: dict[DirectedLink, float]
     # what flows are granted: `spendable_column`, and the whole of links that are draining

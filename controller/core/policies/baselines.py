@@ -58,7 +58,7 @@ SLURM_CHECKPOINT_S = 600.0  # DMTCP, every 10 min (paper A, Appendix C)
 SLURM_REQUEUE_WAIT_S = 120.0  # slurm.conf(5), AuthInfo=cred_expire
 NAIVE_CHECKPOINT_S = 1800.0  # the all-off row of Table IV: "fixed 30-min checkpoint interval"
 SLOWDOWN = 0.2  # of a step, by redundant computation (Bamboo's evaluation, BERT; read, not measured)
-# to find out, to rerun the backward pass of one step, to connect anew: seconds; our assumption
+# to find out, to rerun the backward pass of one step, to connect again: seconds; an assumption
 TAKEOVER_S = 5.0
 
 

@@ -123,7 +123,7 @@ class Policy:
     recoveries_first: bool = True
 
     def __post_init__(self) -> None:
-        if not self.enforced:  # then nothing tells classes apart
+        if not self.enforced:  # then nothing distinguishes classes
             object.__setattr__(self, "borrows", False)
         if self.interruption.stays and not isinstance(self.plan, planner.StaticPlanner):
             raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
@@ -313,7 +313,7 @@ SYSTEMS: dict[str, str] = {
 
 ABLATION: dict[
     tuple[bool, bool, bool], str
-] = {  # which of P1, P2, P3 are on -> row; as Table IV says, two are B5 and B4
+] = {  # which of P1, P2, P3 are on -> row; by Table IV, two are B5 and B4
     (False, False, False): "all-off",
     (True, False, False): "only-p1",
     (False, True, False): "only-p2",
