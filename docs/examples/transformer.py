@@ -16,7 +16,7 @@ WORDS, LENGTH, BATCH = 64, 64, 8
 
 
 class Transformer(TorchTraining):
-    """Parameters: `steps`, `seed`, and `bf16`: weights of 16 bits."""
+    """A small transformer. Parameters: `steps`, `seed`, and `bf16`: weights of 16 bits."""
 
     def __init__(self, params: Mapping[str, object]) -> None:
         super().__init__(params)

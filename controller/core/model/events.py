@@ -26,7 +26,7 @@ class AgentGone(Struct, frozen=True, tag=True):
 
 
 class SubmitAsked(Struct, frozen=True, tag=True):
-    """Its user submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
+    """A user submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
 
     job: JobSpec
     draw: float
@@ -34,7 +34,7 @@ class SubmitAsked(Struct, frozen=True, tag=True):
 
 
 class CancelAsked(Struct, frozen=True, tag=True):
-    """Its user wants a job no more."""
+    """A user wants a job no more."""
 
     job: str
     operator: int = 0  # who gets the answer
@@ -63,7 +63,7 @@ class WaysSet(Struct, frozen=True, tag=True):
 
 
 class DrainAsked(Struct, frozen=True, tag=True):
-    """These trunks, each by its two switches, are to go down soon, and no others: what goes over them is to leave."""
+    """Trunks, each by its two switches, are to go down soon, and no others: what goes over them is to leave."""
 
     trunks: list[tuple[str, str]]
 

@@ -83,7 +83,7 @@ class JobFailed(Fact, frozen=True):
 
 
 class CancelOrdered(Fact, frozen=True):
-    """Its user cancels the job: the host is ordered to end its process, and nothing of it starts any more."""
+    """A user cancels the job: the host is ordered to end its process, and nothing of it starts any more."""
 
     job: str
     attempt: int
@@ -91,7 +91,7 @@ class CancelOrdered(Fact, frozen=True):
 
 
 class JobCancelled(Fact, frozen=True):
-    """Its user wanted it no more, and nothing of it runs: not on `host`, where its latest attempt was (empty: it waited)."""
+    """A user wanted the job no more, and nothing of it runs: not on `host`, where its latest attempt was (empty: it waited)."""
 
     job: str
     attempt: int
@@ -157,7 +157,7 @@ class ReplicaHeld(Fact, frozen=True):
 
 
 class ReplicaReleased(Fact, frozen=True):
-    """That GPU is given up before the attempt ends."""
+    """The second GPU is given up before the attempt ends."""
 
     job: str
     attempt: int
@@ -350,7 +350,7 @@ class WayTaken(Fact, frozen=True):
 
 
 class TrunksDraining(Fact, frozen=True):
-    """These trunks, each by its two switches, are announced to go down, and no others: nothing is planned over them."""
+    """Trunks, each by its two switches, are announced to go down, and no others: nothing is planned over them."""
 
     trunks: list[list[str]]
 

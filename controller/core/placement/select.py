@@ -113,7 +113,7 @@ class NoDestination:
 
     reason: Missing  # what the last candidates lacked
     closest: str | None = None  # the host that came nearest
-    # what it lacked: GPUs, bytes, capability, load or seconds, by the reason
+    # what it lacked: GPUs, bytes, capability, load or seconds (`reason`)
     shortfall: float = math.inf
 
 
