@@ -102,7 +102,7 @@ class Peer(Generic[ToPeer]):
 
 @dataclass
 class CoordinatorHost(Driver[ev.Event, do.Effect]):
-    """A core run over sockets. `draws` decides which jobs join the queue at its brim (paper B)."""
+    """The coordinator's core, run over sockets. `draws` decides which jobs join the queue at its brim (paper B)."""
 
     core: Coordinator
     journal: Journal

@@ -122,7 +122,7 @@ class _Session:
         return int(self.datapath.xid)
 
     def write_barrier(self) -> int:
-        """Ask for word when all that was sent is done; its transaction number."""
+        """Request a barrier, answered when all that was sent is done; return its transaction number."""
         self.write([("barrier", self.datapath.ofproto_parser.OFPBarrierRequest(self.datapath))])
         self.barriers.add(self.datapath.xid)
         return int(self.datapath.xid)

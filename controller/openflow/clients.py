@@ -36,7 +36,7 @@ class Client:
             self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
     def close(self) -> None:
-        """End it; its own thread notices."""
+        """End the connection; its own thread notices."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
