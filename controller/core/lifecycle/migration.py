@@ -134,7 +134,7 @@ def land(cluster: Cluster, job: JobState) -> None:
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
-    """Go on at the destination if it has the last state and only the report of it was lost; return whether."""
+    """Go on at the destination if it has the last state and only the report of it was lost; return whether it goes on."""
     newest = cluster.freshest(job)
     if job.move is None or newest is None or job.move.destination not in cluster.holders(newest):
         return False
@@ -150,9 +150,10 @@ def land_unheard(cluster: Cluster, job: JobState) -> bool:
 
 
 def send_on(cluster: Cluster, job: JobState) -> bool:
-    """Send the last state, which the stopped source keeps, to the destination; return whether.
+    """Send the last state, which the stopped source keeps, to the destination; return whether it is sent.
 
-    Its earlier destination was lost after the hand-over, and the order to move elsewhere came too late for the source.
+    Its earlier destination was lost after the hand-over, and the order to move elsewhere came too late for the
+    source.
     """
     if job.move is None or job.final_sequence is None:
         return False

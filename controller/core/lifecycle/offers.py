@@ -21,7 +21,7 @@ from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
-    """Accept a new job that can be run, and place it by paper B: an offer, the queue, or on-demand; return whether it was."""
+    """Accept a new job that can be run, and place it by paper B: offer, queue or on-demand; return whether it was accepted."""
     spec = event.job
     known = cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # sent again: the first answer was not received
