@@ -91,7 +91,7 @@ class WayPin(msgspec.Struct, frozen=True):
 
 
 class WantedWays(msgspec.Struct, frozen=True, tag="ways"):
-    """Coordinator to controller: pin these and no others, and lead nothing over the trunks that are draining."""
+    """Order of the coordinator to the controller: pin these and no others, and lead nothing over the trunks that are draining."""
 
     number: int = 0
     pins: tuple[WayPin, ...] = ()
@@ -99,7 +99,7 @@ class WantedWays(msgspec.Struct, frozen=True, tag="ways"):
 
 
 class TrunkLoads(msgspec.Struct, frozen=True, tag="loads"):
-    """Coordinator to controller: what it has granted from one switch to another, wire bytes/s; nothing over any other trunk."""
+    """Report of the coordinator to the controller: its grants from switch to switch, wire bytes/s; none over any other trunk."""
 
     loads: tuple[tuple[str, str, float], ...] = ()
 
@@ -112,19 +112,19 @@ class HaveDrained(msgspec.Struct, frozen=True, tag="drain"):
 
 
 class WaysInForce(msgspec.Struct, frozen=True, tag="in_force"):
-    """Controller to coordinator: all switches have what was wanted under this number."""
+    """Report of the controller to the coordinator: all switches have what was wanted under this number."""
 
     number: int
 
 
 class ToDrain(msgspec.Struct, frozen=True, tag="to_drain"):
-    """Controller to coordinator: these trunks, and no others, are to be left."""
+    """Report of the controller to the coordinator: these trunks, and no others, are to be left."""
 
     trunks: tuple[tuple[str, str], ...]
 
 
 class Drained(msgspec.Struct, frozen=True, tag="drained"):
-    """Controller to client: nothing goes over that trunk any more; or why not."""
+    """Report of the controller to a client: nothing goes over that trunk any more; or why not."""
 
     reason: str = ""
 

@@ -19,14 +19,14 @@ class AgentSaid(Struct, frozen=True, tag=True):
 
 
 class AgentGone(Struct, frozen=True, tag=True):
-    """The connection to the agent of `host` is closed; its jobs may still run until their lease lapses."""
+    """The end of the connection to the agent of `host`; its jobs may still run until their lease lapses."""
 
     host: str
     reason: str
 
 
 class SubmitAsked(Struct, frozen=True, tag=True):
-    """A user submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
+    """A user's submission of a job. `draw` in [0, 1) decides if the queue admits with probability p."""
 
     job: JobSpec
     draw: float
@@ -34,14 +34,14 @@ class SubmitAsked(Struct, frozen=True, tag=True):
 
 
 class CancelAsked(Struct, frozen=True, tag=True):
-    """A user wants a job no more."""
+    """A user's request to cancel a job."""
 
     job: str
     operator: int = 0  # who gets the answer
 
 
 class Woke(Struct, frozen=True, tag=True):
-    """Nothing but time has passed: `next_deadline_s()` is due. The agent's core has the same event under the same name."""
+    """The passing of time alone: `next_deadline_s()` is due. The agent's core has the same event under the same name."""
 
 
 class LinksMeasured(Struct, frozen=True, tag=True):
@@ -51,25 +51,25 @@ class LinksMeasured(Struct, frozen=True, tag=True):
 
 
 class LinksChanged(Struct, frozen=True, tag=True):
-    """Cables work at other rates: (source, target, wire bytes/s; 0: down), of each direction that has changed."""
+    """New rates of cables: (source, target, wire bytes/s; 0: down), of each direction that has changed."""
 
     rates: list[tuple[str, str, float]]
 
 
 class WaysSet(Struct, frozen=True, tag=True):
-    """The network has what it was ordered by `SetWays` of that number."""
+    """The network's confirmation that it has what `SetWays` of that number ordered."""
 
     number: int
 
 
 class DrainAsked(Struct, frozen=True, tag=True):
-    """Trunks, each by its two switches, are to go down soon, and no others: what goes over them is to leave."""
+    """The trunks, each by its two switches, that are to go down soon, and no others: what goes over them is to leave."""
 
     trunks: list[tuple[str, str]]
 
 
 class Restarted(Struct, frozen=True, tag=True):
-    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left."""
+    """A new start of the coordinator's process from its journal, whose last event is `silent_s` older: no connection is left."""
 
     silent_s: float
 

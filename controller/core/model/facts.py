@@ -9,11 +9,11 @@ from msgspec import Struct
 
 
 class Fact(Struct, frozen=True, tag_field="fact", tag=True, gc=False):  # a fact is in no cycle
-    """Base: immutable, tagged with its class name."""
+    """Base of the facts: immutable, tagged with its class name."""
 
 
 class JobSubmitted(Fact, frozen=True):
-    """A job was accepted into the journal."""
+    """A job that was accepted into the journal."""
 
     job: str
     steps: int
@@ -23,7 +23,7 @@ class JobSubmitted(Fact, frozen=True):
 
 
 class JobQueued(Fact, frozen=True):
-    """Paper B: the job joined the queue, which held `ahead` jobs, at level r = N + p."""
+    """A job that joined the queue (paper B), which held `ahead` jobs, at level r = N + p."""
 
     job: str
     ahead: int
@@ -31,7 +31,7 @@ class JobQueued(Fact, frozen=True):
 
 
 class JobRedirected(Fact, frozen=True):
-    """Paper B: the job went to on-demand, at cost k: at once, or after it had waited `waited_s` in the queue."""
+    """A job that went to on-demand, at cost k (paper B): at once, or after it had waited `waited_s` in the queue."""
 
     job: str
     ahead: int
@@ -40,7 +40,7 @@ class JobRedirected(Fact, frozen=True):
 
 
 class JobDispatched(Fact, frozen=True):
-    """An attempt was given to a host. `cost` and `delay_s` are set for the first dispatch only: paper B counts a job once."""
+    """An attempt given to a host. `cost` and `delay_s` are set for the first dispatch only: paper B counts a job once."""
 
     job: str
     attempt: int
@@ -52,7 +52,7 @@ class JobDispatched(Fact, frozen=True):
 
 
 class JobRunning(Fact, frozen=True):
-    """The attempt runs, and its state was proved to be that of `step`."""
+    """An attempt that runs, and whose state was proved to be that of `step`."""
 
     job: str
     attempt: int
@@ -74,7 +74,7 @@ class JobFinished(Fact, frozen=True):
 
 
 class JobFailed(Fact, frozen=True):
-    """The workload itself failed; it is not tried again."""
+    """Failure of the workload itself; it is not tried again."""
 
     job: str
     attempt: int
@@ -83,7 +83,7 @@ class JobFailed(Fact, frozen=True):
 
 
 class CancelOrdered(Fact, frozen=True):
-    """A user cancels the job: the host is ordered to end its process, and nothing of it starts any more."""
+    """A user's order to cancel the job: the host is to end its process, and nothing of it starts any more."""
 
     job: str
     attempt: int
@@ -91,7 +91,7 @@ class CancelOrdered(Fact, frozen=True):
 
 
 class JobCancelled(Fact, frozen=True):
-    """A user wanted the job no more, and nothing of it runs: not on `host`, where its latest attempt was (empty: it waited)."""
+    """End of a job that its user cancelled: nothing of it runs on `host`, where its latest attempt was (empty: it waited)."""
 
     job: str
     attempt: int
@@ -100,7 +100,7 @@ class JobCancelled(Fact, frozen=True):
 
 
 class JobStopped(Fact, frozen=True):
-    """An attempt came to its end before the job did, `last_step` being the last known."""
+    """End of an attempt before that of the job, `last_step` being the last known."""
 
     job: str
     attempt: int
@@ -122,7 +122,7 @@ class WorkLost(Fact, frozen=True):
 
 
 class WorkTakenUp(Fact, frozen=True):
-    """A checkpoint that was out of reach takes the job on: of what an earlier `WorkLost` records, this is not computed again."""
+    """Work of a checkpoint that is in reach again: of what an earlier `WorkLost` records, this is not computed again."""
 
     job: str
     attempt: int
@@ -132,14 +132,14 @@ class WorkTakenUp(Fact, frozen=True):
 
 
 class JobWaits(Fact, frozen=True):
-    """An interrupted job found no host and is at the head of the queue."""
+    """An interrupted job that found no host and is at the head of the queue."""
 
     job: str
     reason: str
 
 
 class CheckpointPlanned(Fact, frozen=True):
-    """P1: the interval and the bandwidth of a job, and where its checkpoints go."""
+    """P1's plan for a job: interval, bandwidth, and where its checkpoints go."""
 
     job: str
     attempt: int
@@ -149,7 +149,7 @@ class CheckpointPlanned(Fact, frozen=True):
 
 
 class ReplicaHeld(Fact, frozen=True):
-    """A second GPU is held for the attempt, on the host of its checkpoints, and computes the same until the attempt ends."""
+    """A second GPU for the attempt, on the host of its checkpoints, which computes the same until the attempt ends."""
 
     job: str
     attempt: int
@@ -157,7 +157,7 @@ class ReplicaHeld(Fact, frozen=True):
 
 
 class ReplicaReleased(Fact, frozen=True):
-    """The second GPU is given up before the attempt ends."""
+    """A second GPU that is given up before the attempt ends."""
 
     job: str
     attempt: int
@@ -165,7 +165,7 @@ class ReplicaReleased(Fact, frozen=True):
 
 
 class CheckpointTaken(Fact, frozen=True):
-    """A local snapshot exists: not yet a completed checkpoint."""
+    """A local snapshot: not yet a completed checkpoint."""
 
     job: str
     attempt: int
@@ -179,7 +179,7 @@ class CheckpointTaken(Fact, frozen=True):
 
 
 class CheckpointCompleted(Fact, frozen=True):
-    """A host has verified and fsynced it, for the first time. At most once a (job, sequence).
+    """A checkpoint that a host has verified and fsynced, for the first time. At most once a (job, sequence).
 
     The holder is another host than the job's, or the job's own after the job was stopped there: its latest snapshot.
     """
@@ -192,7 +192,7 @@ class CheckpointCompleted(Fact, frozen=True):
 
 
 class CheckpointHeld(Fact, frozen=True):
-    """A completed checkpoint has one more holder."""
+    """One more holder of a completed checkpoint."""
 
     job: str
     sequence: int
@@ -200,7 +200,7 @@ class CheckpointHeld(Fact, frozen=True):
 
 
 class CheckpointRefused(Fact, frozen=True):
-    """A host reported a checkpoint whose attempt, step or content is not the job's: it is not used."""
+    """A checkpoint that a host reported and that is not used: its attempt, step or content is not the job's."""
 
     job: str
     sequence: int
@@ -225,7 +225,7 @@ class TransferFinished(Fact, frozen=True):
 
 
 class Granted(Fact, frozen=True):
-    """P3: what a flow may send, its guaranteed part, and the link that binds it (none: its own cap)."""
+    """P3's grant to a flow: its rate, the guaranteed part, and the link that binds it (none: its own cap)."""
 
     job: str
     source: str
@@ -237,7 +237,7 @@ class Granted(Fact, frozen=True):
 
 
 class GrantEnded(Fact, frozen=True):
-    """The flow is over."""
+    """End of a flow."""
 
     job: str
     source: str
@@ -245,7 +245,7 @@ class GrantEnded(Fact, frozen=True):
 
 
 class HostJoined(Fact, frozen=True):
-    """An agent registered, or came back on a new connection."""
+    """An agent that registered, or came back on a new connection."""
 
     host: str
     incarnation: int
@@ -253,7 +253,7 @@ class HostJoined(Fact, frozen=True):
 
 
 class HostLost(Fact, frozen=True):
-    """The connection to an agent is gone; its jobs are fenced until their lease has lapsed."""
+    """Loss of the connection to an agent; its jobs are fenced until their lease has lapsed."""
 
     host: str
     reason: str
@@ -261,14 +261,14 @@ class HostLost(Fact, frozen=True):
 
 
 class CoordinatorRestarted(Fact, frozen=True):
-    """The coordinator began again from its journal, whose last event is `silent_s` older; it waits for these hosts' agents."""
+    """A new start of the coordinator from its journal, whose last event is `silent_s` older; it waits for these hosts' agents."""
 
     silent_s: float
     hosts: list[str]
 
 
 class HostReclaimed(Fact, frozen=True):
-    """The owner reclaims: notice 0 means that the host is closed already."""
+    """The owner's reclaim of a host; notice 0: the host is closed already."""
 
     host: str
     notice_s: float
@@ -277,19 +277,19 @@ class HostReclaimed(Fact, frozen=True):
 
 
 class HostReturned(Fact, frozen=True):
-    """The owner lends the host again: a spot offer."""
+    """The owner's return of a host: a spot offer."""
 
     host: str
 
 
 class OfferLapsed(Fact, frozen=True):
-    """A spot offer was not used within its time."""
+    """A spot offer that was not used within its time."""
 
     host: str
 
 
 class MigrationAdmitted(Fact, frozen=True):
-    """P2 chose a destination and P3 admitted the flow: at a floor, or with a reservation, whose mean rate that is."""
+    """A migration whose destination P2 chose and whose flow P3 admitted, at a floor or a reservation's mean rate."""
 
     job: str
     attempt: int
@@ -303,7 +303,7 @@ class MigrationAdmitted(Fact, frozen=True):
 
 
 class MigrationDegraded(Fact, frozen=True):
-    """No feasible migration: the job will resume from its freshest completed checkpoint, or its last state (`rescued_to`).
+    """Lack of a feasible migration: the job will resume from its freshest completed checkpoint, or its last state (`rescued_to`).
 
     The last state is there where a host takes it before the notice ends.
     """
@@ -317,7 +317,7 @@ class MigrationDegraded(Fact, frozen=True):
 
 
 class MigrationFinished(Fact, frozen=True):
-    """The job runs on at its destination."""
+    """End of a migration: the job runs on at its destination."""
 
     job: str
     source: str
@@ -328,7 +328,7 @@ class MigrationFinished(Fact, frozen=True):
 
 
 class LevelLearned(Fact, frozen=True):
-    """The controller moved r."""
+    """A new level r of the queue."""
 
     level: float
 
@@ -350,7 +350,7 @@ class WayTaken(Fact, frozen=True):
 
 
 class TrunksDraining(Fact, frozen=True):
-    """Trunks, each by its two switches, are announced to go down, and no others: nothing is planned over them."""
+    """The trunks, each by its two switches, that are announced to go down, and no others: nothing is planned over them."""
 
     trunks: list[list[str]]
 

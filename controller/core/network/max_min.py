@@ -71,7 +71,7 @@ def fill(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
 
 
 class _Crossings(NamedTuple):
-    """Flow i crosses link[start[i]:start[i + 1]], and link l is crossed by flow[first[l]:first[l + 1]]."""
+    """Links of flows: flow i crosses link[start[i]:start[i + 1]], and link l is crossed by flow[first[l]:first[l + 1]]."""
 
     start: Numbers
     link: Numbers
