@@ -60,9 +60,9 @@ def dashboard(
 
 @contextmanager
 def page_beside(console: Console, campus_id: str, port: int | None) -> Iterator[None]:
-    """The page of a campus in a process of its own, for as long as this lasts; nothing, if no port is named.
+    """Provide the page of a campus in a process of its own, for as long as this lasts; nothing, if no port is named.
 
-    SetupError: it could not be served (the port is taken, say).
+    SetupError: it could not be served (the port is taken, for example).
     """
     if port is None:
         yield

@@ -47,7 +47,7 @@ def _copy_on(head: str, path: Path, read: dict[Path, int]) -> None:
         at = read.get(path, 0)
         if (
             os.fstat(file.fileno()).st_size < at
-        ):  # its middle was dropped; it says so behind what is left of its beginning
+        ):  # its middle was dropped; a line behind what is left of its beginning marks that
             at = min(at, HEAD_BYTES)
         file.seek(at)
         while data := file.read(READ_BYTES):

@@ -53,7 +53,7 @@ def reclaimnet(
         ),
     ] = None,
 ) -> None:
-    """A live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement."""
+    """Run a live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement."""
     console.quiet = quiet
     if log_level is not None:
         if log_level.lower() not in LEVELS:

@@ -25,8 +25,11 @@ MOST_REASONS = 3
 
 
 def observe(console: Console, campus_id: str | None, seconds: float | None, every_s: float) -> None:
-    """A table of what happened since the command began, anew each `every_s`; until interrupted, for `seconds`, or until the
-    campus is gone. SetupError if there is no such campus, or the kernel cannot tell."""
+    """Show a table of what happened since the command began, again each `every_s`.
+
+    It ends when interrupted, after `seconds`, or when the campus is gone. SetupError: there is no such campus, or the
+    kernel cannot be observed.
+    """
     campus = only_campus(campus_id)
     pids, began_s = namespace_pids(campus), time.monotonic()
     try:
@@ -52,8 +55,10 @@ def observe(console: Console, campus_id: str | None, seconds: float | None, ever
 def table(
     campus_id: str, before: dict[str, Observation], seen: dict[str, Observation], seconds: float
 ) -> Table:
-    """The switches, the machine and the hosts where most went wrong; figures since the beginning, those of delays of the last
-    look."""
+    """Return the table of the switches, the machine and the hosts where most went wrong.
+
+    Figures are since the beginning, those of delays since the last look.
+    """
     shown = Table(
         "",
         "sent again",

@@ -73,7 +73,7 @@ def results_folder(path: Path) -> Path:
 
 
 def _page(path: Path | None) -> Path | None:
-    """A file for a page, which can be written: better to fail before hours of runs than after."""
+    """Return the file for a page, proved to be writable: better to fail before hours of runs than after."""
     if path is None:
         return None
     was_there = path.exists()
@@ -124,7 +124,7 @@ def print_json(value: Any) -> None:
 
 
 def _hosts(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Volunteer hosts of running campuses (of the one that --campus names), for a shell's completion."""
+    """Complete volunteer hosts of running campuses (of the one that --campus names)."""
     chosen = ctx.params.get("campus")
     names = dict.fromkeys(
         name for each in running_campuses() if chosen in (None, each.id) for name in each.volunteers
@@ -137,7 +137,7 @@ def _campuses(incomplete: str) -> Iterator[tuple[str, str]]:
 
 
 def _jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Jobs of running campuses, with their phases; none where the coordinator may not be asked."""
+    """Complete jobs of running campuses, with their phases; none where the coordinator may not be asked."""
     from experiments.worlds.live.operator import Operator, ask
 
     chosen = ctx.params.get("campus")

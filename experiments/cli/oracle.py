@@ -54,7 +54,7 @@ def play_file(
 
 
 def _figures(windows: Sequence[Window]) -> list[str]:
-    """Sums, the worst gap, every status."""
+    """Return the row of some windows: sums, the worst gap, every status."""
     return [
         str(sum(window.jobs for window in windows)),
         str(sum(len(window.chosen) for window in windows)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
-    """Close a host, now or in `notice_s`; what was done, in words."""
+    """Close a host, now or in `notice_s`; return what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more")
     pin, socket = _switch_of(host, campus_id)
@@ -28,7 +28,7 @@ def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: st
 
 
 def lend(host: str, campus_id: str | None = None) -> str:
-    """Open a host again; what was done, in words."""
+    """Open a host again; return what was done, in words."""
     return f"{host} is lent again: {_set_and_heard(owner.lend(*_switch_of(host, campus_id)))}"
 
 
@@ -72,7 +72,7 @@ def _duration(duration_s: float) -> str:
 
 
 def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
-    """The pin of a host's switch and the socket of its agent."""
+    """Return the pin of a host's switch and the socket of its agent."""
     campuses = living.named_owners(campus_id)
     having = [campus for campus in campuses if host in campus.get("volunteers", ())]
     if len(having) > 1:

@@ -22,7 +22,7 @@ from topologies.errors import SpecError
 
 
 def write_results(console: Console, out: Path, run: Played, origin: Provenance, said: str) -> Summary:
-    """summary.json and report.html into `out`, beside events.jsonl; the table, `said`, and all that speaks against the run."""
+    """Write summary.json and report.html into `out`; print the table, the given line, and all that speaks against the run."""
     summary = run.summary()
     report.write_summary(out, summary, origin)
     page = report.write(out, summary, run.facts, run.context, origin)
@@ -44,7 +44,7 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
 
 
 def show_index(console: Console, folder: Path) -> None:
-    """Every result in a folder on the terminal, and its index.html. SpecError: it is no folder, or another page has that name."""
+    """List every result in a folder, and write its index.html. SpecError: it is no folder, or another page has that name."""
     if not folder.is_dir():
         raise SpecError("FOLDER", str(folder), "a folder that runs were written to")
     index = folder / INDEX
@@ -77,7 +77,7 @@ def show_index(console: Console, folder: Path) -> None:
 
 
 def show_beside(console: Console, out: Path, first: Path, second: Path) -> None:
-    """Two runs: every figure that differs on the terminal, everything in `out`/beside.html."""
+    """Compare two runs: figures that differ on the terminal, everything in `out`/beside.html."""
     page = write_beside(out, first, second)
     here, there = (read_summary(folder / SUMMARY)[0] for folder in (first, second))
     table = Table("", "", str(first), str(second), "difference")

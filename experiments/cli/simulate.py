@@ -59,7 +59,7 @@ def described_with_trace(
 
 
 def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
-    """summary.json, events.jsonl, campus.toml and report.html into `out`, and the table on the terminal; the exit status."""
+    """Write summary.json, events.jsonl, campus.toml and report.html into `out`; print the table; return the exit status."""
     write_run(out, run.facts, run.context.campus)
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
     summary = write_results(console, out, run, origin, said)

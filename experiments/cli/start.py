@@ -1,6 +1,9 @@
-"""Starts the program. A plain `reclaim` or `return` goes past the command line of `main`, whose imports take longer than all the
-rest: a host is closed before anything is imported that the store into the kernel does not need. Other words, mistakes and
-`--help` among them, are the command line's."""
+"""Start of the program.
+
+A plain `reclaim` or `return` goes past the command line of `main`, whose imports take longer than all the rest: a host
+is closed before anything is imported that the store into the kernel does not need. Other words, mistakes and `--help`
+among them, are the command line's.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class CampusStatus(msgspec.Struct):
 
 
 def campus_status(campus_id: str | None) -> list[CampusStatus]:
-    """Every running campus (or one), as its coordinator and its kernel see it."""
+    """Return every running campus (or one), as its coordinator and its kernel see it."""
     found = []
     for campus in named_campuses(campus_id):
         told, why_not = None, ""
@@ -71,7 +71,7 @@ def campus_status(campus_id: str | None) -> list[CampusStatus]:
 
 
 def status_table(campus: CampusStatus) -> tuple[str, Table]:
-    """A campus for people: its name, and a table of its hosts."""
+    """Return a campus for people: a title, and a table of its hosts."""
     title = f"{campus.why_not}; switches as the kernel has them"
     if told := campus.coordinator:
         title = (

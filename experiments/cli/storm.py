@@ -34,7 +34,7 @@ def storm(
     policy: str | None = None,
     workers: int | None = None,
 ) -> int:
-    """Play the storms of `seeds` (A:B, from A to B - 1); write a script for each kind of failure. Returns the exit status.
+    """Play the storms of `seeds` (A:B, from A to B - 1); write a script for each kind of failure. Return the exit status.
 
     SpecError: seeds, campus or policy cannot be read.
     """
@@ -58,7 +58,7 @@ def storm(
 def reproduce(
     console: Console, out: Path, seed: int, *, campus: str | None = None, policy: str | None = None
 ) -> int:
-    """Print one storm's options and lines, play it, and shrink it if it breaks a promise. Returns the exit status."""
+    """Print one storm's options and lines, play it, and shrink it if it breaks a promise. Return the exit status."""
     compile_once()
     options = options_of(seed, campus_file=campus, policy=policy)
     script = script_of(options)
@@ -73,7 +73,7 @@ def reproduce(
 
 
 def replay(console: Console, file: Path) -> int:
-    """Play one script again and print its story. Returns the exit status. SpecError: it cannot be read."""
+    """Play one script again and print its story. Return the exit status. SpecError: it cannot be read."""
     script = parse(reading.read_text(file, "a script of a storm"), str(file))
     compile_once()
     try:

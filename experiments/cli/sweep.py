@@ -34,7 +34,7 @@ def sweep_file(
     workers: int | None,
     dask: str | None,
 ) -> int:
-    """Play a sweep and write it into `out`. Returns 0, or 1 if a promise was broken. SpecError: an option or a file is wrong."""
+    """Play a sweep and write it into `out`. Return 0, or 1 if a promise was broken. SpecError: an option or a file is wrong."""
     varied = [value_of_key(text) for text in values]
     if len({key for key, _ in varied}) < len(varied):
         raise SpecError("--set", ", ".join(key for key, _ in varied), "each key once, its values with commas")

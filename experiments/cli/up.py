@@ -88,8 +88,10 @@ def up(
 
 
 def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
-    """Write page, figures and facts of the jobs that were submitted, if any were. No verdict says whether the machine kept up, so
-    the figures are marked as not to be used."""
+    """Write page, figures and facts of the jobs that were submitted, if any were.
+
+    Whether the machine kept up is not judged, so the figures are marked as not to be used.
+    """
     try:
         facts = list(read_facts(world.journal))
     except NoJournal:  # the campus was gone before its coordinator had begun a journal
@@ -110,7 +112,7 @@ def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -
 
 
 class _CommandLine(CLI):  # type: ignore[misc]
-    """Mininet's, whose scripts may lie under any name; `exit` ends one."""
+    """Command line of Mininet, whose scripts may lie under any name; `exit` ends one."""
 
     def do_source(self, line: str) -> None:
         """Read commands from a file: source FILE."""
@@ -125,7 +127,7 @@ class _CommandLine(CLI):  # type: ignore[misc]
 
     def do_sh(self, line: str) -> None:
         """Run a command of the shell: sh COMMAND. When `up` is interrupted meanwhile, all that it has started ends with it."""
-        # at a terminal the whole foreground group hears of an interrupt, and only that may read what is typed
+        # at a terminal the whole foreground group gets an interrupt, and only that may read what is typed
         apart = None if sys.stdin.isatty() else 0
         with subprocess.Popen(line, shell=True, process_group=apart) as shell:
             try:

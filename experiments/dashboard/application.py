@@ -3,7 +3,7 @@
 Only loopback's names are answered, so another site's page cannot have them resolve here. A request that changes
 something needs a token that no other site's page can send. Nothing is loaded from elsewhere.
 
-The page asks again for what is new, four times a second or as fast as it is answered, so a slow reader delays nobody.
+The page asks again for what is new, four times a second or as fast as it is answered: a slow reader delays no other.
 """
 
 from __future__ import annotations

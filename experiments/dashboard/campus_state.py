@@ -49,7 +49,7 @@ class Totals:
 
 
 class CampusState:
-    """`apply` each fact in order; `version` counts changes. `routes`: of the run, as far as the facts of WAYS tell."""
+    """State of a campus: `apply` each fact in order; `version` counts changes. `routes`: of the run, by its facts of WAYS."""
 
     def __init__(self, campus: Campus, routes: RouteHistory | None = None) -> None:
         self.campus = campus

@@ -1,7 +1,7 @@
 """The whole run so far: the time line's bars and spans, the queue's curve, and the facts shown in words.
 
-It follows the head of the run only; `campus_state` shows a moment. Everything is bounded: of more than MAX_BARS the oldest
-are left out, and the curve is thinned where it has more than MAX_POINTS points (the highest of each pair stays).
+It follows the head of the run only; `campus_state` shows a moment. Everything is bounded: of more than MAX_BARS the
+oldest are left out. The curve is thinned where it has more than MAX_POINTS points (the highest of each pair stays).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.dashboard.campus_state import Row
 from experiments.results.history import OVER, end_of_attempt, turn_of_host
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000
-# facts that are not told: they come and go with each checkpoint, or are counters
+# facts that are not shown: they come and go with each checkpoint, or are counters
 ROUTINE = (
     f.EgressMeasured,
     f.CheckpointTaken,
@@ -52,13 +52,13 @@ class Strip:
 
 
 class EventLog:
-    """`add` each fact in order, with the version and the queue of the head picture after it."""
+    """Log of a run: `add` each fact in order, with the version and the queue of the head picture after it."""
 
     def __init__(self) -> None:
         self.bars, self.spans = Strip(), Strip()
         self.curve: list[tuple[float, int, float | None]] = []  # (s, jobs that wait, level r), at each change
         self._curve_version = 0
-        self.numbers, self.times_s = array("Q"), array("d")  # of the facts that are told
+        self.numbers, self.times_s = array("Q"), array("d")  # of the facts that are shown
         self._colours = 0
         self._colour: dict[str, int] = {}
         self._open: dict[tuple[str, str], str] = {}  # (host, kind) -> key of its open span

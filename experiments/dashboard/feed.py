@@ -1,8 +1,8 @@
 """Feed of a source: the head of the run, its event log, and the picture of any moment before.
 
 One task reads new facts and folds them into the head, a few thousand at a time, so that the loop stays free. Readers
-tell what they have seen and get the rest: the picture whole, and of time line and story what is new. So a
-slow reader costs nothing and is updated less often, without a backlog.
+send what they have seen and get the rest: the picture whole, and of time line and story what is new. So a slow reader
+costs nothing and is updated less often, without a backlog.
 
 A moment of the past is the last keyframe before it and the facts since.
 """
@@ -105,7 +105,7 @@ class Feed:
         try:
             reports = self.source.reports(READ)
         except DAMAGED:
-            return  # told at the next look at the facts, if it is not over
+            return  # noticed at the next look at the facts, if it is not over
         for host, at_s, beat in reports:
             self.head.reported(*self._meter.take(host, at_s, beat))
 

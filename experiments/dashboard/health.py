@@ -17,7 +17,10 @@ SHARE = 200.0  # an answer that took so long is followed by so many times as lon
 
 @dataclass
 class Health:
-    """`watched`: there is a coordinator to ask; `answers`, `took_s`: of the last question. `forbidden`: this user may not ask."""
+    """Health of a coordinator.
+
+    `watched`: there is one to ask; `answers`, `took_s`: of the last question. `forbidden`: this user may not ask.
+    """
 
     watched: bool
     forbidden: bool = False

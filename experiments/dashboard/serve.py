@@ -62,9 +62,7 @@ def of_campus(campus: RunningCampus) -> Shown:
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
     """Serve until interrupted; with `until_eof`, until standard input ends.
 
-    `tell` gets the address once it is served.
-
-    SetupError: the port is taken.
+    The callback gets the address once it is served. SetupError: the port is taken.
     """
     sock = listening(port)
     trio.run(partial(_main, shown, sock, tell, until_eof), clock=MonotonicClock())

@@ -122,7 +122,7 @@ class JournalSource:
             try:
                 event = _EVENTS.decode(body)
             except (*UNDECODABLE, TypeError):
-                continue  # what else it told is in other lines
+                continue  # what else it reported is in other lines
             if isinstance(event, AgentSaid) and isinstance(event.message, Heartbeat):
                 yield event.host, at_s, event.message
 

@@ -1,8 +1,12 @@
-"""Results of a run, from its journal and from what observers measured. Read: `history` (stories of jobs), `frames` (as
-tables), `measurements` (of jobs themselves), `events_file`. Counted: `losses` (the one definition of work
-loss), `lost_time` (of GPUs), `expected_loss` (without chance) and `online_bound` (the least of it) by the `hazard` of owners,
-`link_rates`, `accounting` and `summary` (the figures), `statistics` (over seeds), in a
-`run_context`. Judged: `rules` (what must hold). Shown: `narration` (facts in words),
-`live_display`, `report` (the page), `runs` (many), `provenance`; and what all pages share: `pages` (templates, one style),
-`pictures` (plots). May import `inputs` and below. Begin with `summary`.
+"""Results of a run, from its journal and from what observers measured.
+
+- Read: `history` (stories of jobs), `frames` (as tables), `measurements` (of jobs themselves), `events_file`.
+- Counted, in a `run_context`: `losses` (the one definition of work loss), `lost_time` (of GPUs); `expected_loss` (without
+  chance) and `online_bound` (the least of it), by the `hazard` of owners; `link_rates`, `accounting` and `summary` (the
+  figures); `statistics` (over seeds).
+- Judged: `rules` (what must hold).
+- Shown: `narration` (facts in words), `live_display`, `report` (the page), `runs` (many), `provenance`.
+- Shared by all pages: `pages` (templates, one style), `pictures` (plots).
+
+May import `inputs` and below. Begin with `summary`.
 """

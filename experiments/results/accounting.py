@@ -1,4 +1,4 @@
-"""From the facts of a run to its `Summary`, whose module says what every number means."""
+"""Account of a run: its `Summary` from its facts. `experiments.results.summary` has the meaning of every number."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
         and completed.get((run.job, run.restored_sequence)) == run.step
         for run in resumed
     ]
-    # closings that no notice announced; one that is said again (by a reconnected agent) is the same one
+    # closings that no notice announced; one that is sent again (by a reconnected agent) is the same one
     reclaims, closed, warned = 0, set[str](), set[str]()
     for _, fact in only(journal.telling, (f.HostReclaimed, f.HostReturned)):
         match fact:
@@ -373,7 +373,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
-    """The q-quantile by linear interpolation between order statistics; None of nothing."""
+    """Return the q-quantile by linear interpolation between order statistics; None of nothing."""
     if not values:
         return None
     ordered = sorted(values)

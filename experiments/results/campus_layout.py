@@ -1,7 +1,7 @@
 """Positions on the maps of campuses: switches as a forest below the cores, hosts in grids below their switches.
 
-In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole
-of it fits a page.
+In a large campus hosts are small boxes. The access switches of a building stand in several lines there, so that the
+whole of it fits a page.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
 
 
 def event_lines(facts: Iterable[tuple[float, AnyFact]]) -> Iterable[bytes]:
-    """The lines of events.jsonl."""
+    """Yield the lines of events.jsonl."""
     for at_s, fact in facts:
         yield msgspec.json.encode({"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}) + b"\n"
 
 
 def digest(facts: Iterable[tuple[float, AnyFact]]) -> str:
-    """SHA-256 of events.jsonl: what "the same bytes" is judged by."""
+    """Return the SHA-256 of events.jsonl: what "the same bytes" is judged by."""
     told = hashlib.sha256()
     for line in event_lines(facts):
         told.update(line)

@@ -1,17 +1,17 @@
 """Expected loss to emergencies: its mean over their moments, given where jobs and their copies were.
 
-In a run the work lost to emergencies is a sum over a few moments, and most of it comes from fewer still: on paper A's campus some
-fifty in two months, so that it takes hundreds of runs to tell two systems apart by it. Where owners were drawn from a law their
-hazard is known at every second, and the same mean can be had without the luck (the compensator of a counting process: E[sum of
-a(T_i)] = E[integral of a(t) lambda(t) dt] for whatever a(t) is known before t):
+In a run the work lost to emergencies is a sum over a few moments, and most of it comes from fewer still: on paper A's
+campus some fifty in two months, so that it takes hundreds of runs to distinguish two systems by it. Where owners were
+drawn from a law, their hazard is known at every second. Then the same mean can be had without the luck (the compensator
+of a counting process: E[sum of a(T_i)] = E[integral of a(t) lambda(t) dt] for whatever a(t) is known before t):
 
     sum over jobs of the integral of lambda_h(t) a(t) dt
 
-with lambda_h the hazard of emergencies of the host h on which the job computes, 0 from a notice on, and a(t) its *work at risk*:
-whole steps since the newest checkpoint that is elsewhere, as `lost_time` counts the part *emergencies*. What is lost beyond that,
-because no host that has the newest copy can be reached, is *out of reach* here as there, and left out. So are work taken up again
-from a host that comes back, and what notices take, for whether a job gets away depends on more than the moment. Hence it stands
-beside the work lost, and is no part of it.
+Here lambda_h is the hazard of emergencies of the host h on which the job computes, 0 from a notice on. Its *work at
+risk* a(t) is in whole steps since the newest checkpoint that is elsewhere, as `lost_time` counts the part
+*emergencies*. Losses beyond that, where no host that has the newest copy can be reached, are *out of reach* here as
+there, and left out. So are work taken up again from a host that comes back, and losses to notices: whether a job gets
+away depends on more than the moment. Hence it stands beside the work lost, and is no part of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOLD = frozenset(
 
 
 def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: float) -> float:
-    """Work that emergencies take in the mean, seconds of a GPU."""
+    """Return the work that emergencies take in the mean, seconds of a GPU."""
     account = _Account(law)
     for at_s, fact in only(facts, _TOLD):
         account.until(at_s)
@@ -154,7 +154,7 @@ class _Account:
 
     @staticmethod
     def _keep(job: _Job, number: int, holder: str) -> None:
-        """A holder has a checkpoint: it is elsewhere, but for what a host has only of the attempt that runs there."""
+        """Note that a holder has a checkpoint: it is elsewhere, unless it is of the attempt that runs on that holder."""
         if holder != job.host or number // SEQUENCES_PER_ATTEMPT != job.attempt:
             job.kept_s = max(job.kept_s, job.completed.get(number, 0) * job.step_s)
 

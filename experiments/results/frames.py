@@ -58,7 +58,7 @@ class CheckpointRow:
     attempt: int  # that took it
     sequence: int  # number; later ones are higher
     step: int  # whose state it is
-    taken_s: float  # when its agent told of it
+    taken_s: float  # when its agent reported it
     final: bool  # the job was stopped with it, to move
     payload_bytes: int  # of the whole state
     pause_s: float | None  # for which the job stood still; none: not measured
@@ -69,9 +69,9 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True)
 class TransferRow:
-    """A transfer of a checkpoint that ended, as its sender tells it."""
+    """A transfer of a checkpoint that ended, as its sender reports it."""
 
-    ended_s: float  # when its sender told of the end
+    ended_s: float  # when its sender reported the end
     job: str  # whose checkpoint it carried
     sequence: int  # number of that checkpoint
     source: str  # host that sent
@@ -87,9 +87,9 @@ class TransferRow:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimRow:
-    """An owner took a host back, or said so again."""
+    """A reclaim of a host by its owner, or its repetition."""
 
-    at_s: float  # when the owner said so
+    at_s: float  # when the owner did so
     host: str  # that was taken
     notice_s: float  # 0: it is closed already
     grace: bool  # whether transfers may end before it is closed
@@ -112,7 +112,7 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """Paper B's r = N + p, whenever a job met it or it was learned anew."""
+    """Paper B's r = N + p, whenever a job met it or it was learned again."""
 
     at_s: float  # when the job came, or the level was learned
     level: float  # r from then on

@@ -18,7 +18,7 @@ class LentHazard:
         self._among = 0.0 if law.is_shared else 1.0
 
     def lend(self, host: str, *, lent: bool) -> None:
-        """From now on its owner lends the host, or does not. A host that does not follow the law changes nothing."""
+        """Note that its owner lends the host from now on, or does not. A host that does not follow the law changes nothing."""
         if host in self._law.factors and lent is not (host in self._lent):
             self._lent ^= {host}
             if self._law.is_shared:
@@ -26,11 +26,11 @@ class LentHazard:
                 self._among = self._among if self._lent else 0.0  # not what rounding leaves
 
     def factor(self, host: str) -> float:
-        """That of the host, by which `pieces` are to be multiplied; 0 while it is not lent."""
+        """Return the factor of the host, by which `pieces` are to be multiplied; 0 while it is not lent."""
         return self._law.factors[host] if host in self._lent else 0.0
 
     def pieces(self, to_s: float) -> Iterator[tuple[float, float, float]]:
-        """(from, until, emergencies per second of a lent host of factor 1) up to then; goes on as it is iterated."""
+        """Yield (from, until, emergencies per second of a lent host of factor 1) up to then; goes on as it is iterated."""
         while self.at_s < to_s:
             while self._until_s <= self.at_s:
                 _, self._until_s, self._per_s = next(self._segments)

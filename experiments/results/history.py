@@ -1,8 +1,8 @@
 """The journal read back as stories: attempts of jobs, notices and what became of each job on them, where every job is.
 
-Everything that reports on a run (accounting, promises, the page) reads the facts through this one file, so that they
-cannot disagree on when an attempt ends. It ends with the first of: its final checkpoint (the workload was stopped with
-it), JobStopped, JobFinished, JobFailed, JobCancelled. It begins when a host is told to start it, not when it is heard to run:
+Accounting, promises and the page of a run read the facts through this one file, so that they cannot disagree on when an
+attempt ends. It ends with the first of: its final checkpoint (the workload was stopped with it), JobStopped,
+JobFinished, JobFailed, JobCancelled. It begins when a host is ordered to start it, not when it is reported to run:
 between the two it may be running.
 """
 
@@ -35,7 +35,7 @@ OF_ATTEMPTS = frozenset(
 )
 OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
 SAME_NOTICE_S = (
-    0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to be heard
+    0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to arrive
 )
 OF_NOTICES = frozenset(
     (
@@ -83,13 +83,13 @@ def once(
 
 
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
-    """The facts of some kinds, in order: most of a journal tells of checkpoints that came and went."""
+    """Return the facts of some kinds, in order: most of a journal is about checkpoints that came and went."""
     return (timed for timed in facts if type(timed[1]) in kinds)
 
 
 @once
 def telling(facts: Iterable[Timed]) -> list[Timed]:
-    """The facts that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
+    """Return the facts that decide what becomes of jobs, hosts and notices: all but the routine of checkpoints."""
     return [
         timed
         for timed in facts
@@ -109,7 +109,7 @@ class Attempt:
     job: str  # its name
     attempt: int  # number, from 1
     host: str  # where it ran
-    dispatched_s: float  # the host was told to start it
+    dispatched_s: float  # the host was ordered to start it
     from_step: int = 0  # step that it began at
     to_step: int = 0  # as far as the journal proves
     running_s: float | None = None  # its state was proved
@@ -208,7 +208,7 @@ class Where(StrEnum):
     WAITING = "waiting"
     ON_HOST = "on a host"
     ON_THE_WAY = "on the way"  # its checkpoint is travelling to the host that will resume it
-    INTERRUPTED = "interrupted"  # stopped, and no fact says what is to become of it
+    INTERRUPTED = "interrupted"  # stopped, and no fact has what is to become of it
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -222,7 +222,7 @@ class _Place:
 
 @once
 def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
-    """Every job and where it is at the end. Waiting and being on the way need a fact that says so."""
+    """Return every job and where it is at the end; only a fact of that proves that it waits or is on the way."""
     places: dict[str, _Place] = {}
     for _, fact in facts:
         job = getattr(fact, "job", None)
@@ -272,7 +272,7 @@ class Notice:
     in_time: bool | None = None  # before the notice was over
     took_s: float | None = None  # from its admission until it ran on
     downtime_s: float | None = None  # from its stop until it ran on
-    was_cut: bool = False  # the owner said again, and wants the host sooner
+    was_cut: bool = False  # the owner gave notice again, and wants the host sooner
 
     @property
     def deadline_s(self) -> float:
@@ -286,7 +286,7 @@ class Notice:
 
 
 class _Notices:
-    """Collects notices: `open` are those whose host is under notice now."""
+    """Collector of notices: `open` are those whose host is under notice now."""
 
     def __init__(self) -> None:
         self.all: list[Notice] = []
@@ -294,7 +294,7 @@ class _Notices:
         self.under_notice: dict[str, tuple[float, float]] = {}
         self.told_anew: set[str] = (
             set()
-        )  # hosts whose Hello told of their notice, of which no fact says how long it is
+        )  # hosts whose Hello reported their notice, of which no fact has the length
 
     def reclaimed(self, at_s: float, fact: f.HostReclaimed) -> None:
         if fact.notice_s <= 0.0:
@@ -311,7 +311,7 @@ class _Notices:
                 self._say_again(notice, at_s + fact.notice_s)
 
     def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:
-        # a host that registers while its notice runs says so with its Hello, and no fact but this one tells of it
+        # a host that registers while its notice runs reports that with its Hello, and no fact but this one has it
         began_s, given_s = self.under_notice.setdefault(source, (at_s, notice_s))
         notice = self.latest.get((job, source))
         if notice is None or notice.deadline_s < began_s:
@@ -333,7 +333,7 @@ class _Notices:
 
 @once
 def notices(facts: Iterable[Timed]) -> list[Notice]:
-    """Every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
+    """Return every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
     book = _Notices()
     for at_s, fact in only(facts, OF_NOTICES):
         match fact:

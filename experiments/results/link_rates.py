@@ -1,4 +1,4 @@
-"""Rates of links, routes and ways over a run: as described, until a fact of WAYS says otherwise."""
+"""Rates of links, routes and ways over a run: as described, until a fact of WAYS changes them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class RoutesThen:
             self.note(at_s, fact)
 
     def note(self, at_s: float, fact: f.Fact) -> bool:
-        """Take in a fact, one of WAYS if it is to change anything. Whether routes or ways are others now: never in a campus that
-        is a tree. A way that the campus does not have changes nothing."""
+        """Take in a fact, one of WAYS if it is to change anything.
+
+        Return whether routes or ways are others now: never in a campus that is a tree. A way that the campus does not
+        have changes nothing.
+        """
         if not self._capacity:
             return False
         match fact:
@@ -97,7 +100,7 @@ class LinkRates:
                 rates.append(fact.rate_bytes_per_s)
 
     def extremes(self, link: DirectedLink, from_s: float, until_s: float) -> tuple[float, float]:
-        """(least, greatest) rate of the link in that time, wire bytes/s."""
+        """Return (least, greatest) rate of the link in that time, wire bytes/s."""
         described = self._described.get(link, 0.0)
         if link not in self._changes:
             return described, described
@@ -107,7 +110,7 @@ class LinkRates:
         return min(seen), max(seen)
 
     def fastest_uplink(self, host: str, from_s: float, until_s: float) -> float:
-        """The greatest rate in that time of the link by which all that leaves a host goes, wire bytes/s."""
+        """Return the greatest rate in that time of the link by which all that leaves a host goes, wire bytes/s."""
         access = self._campus.access_link(host)
         uplink = DirectedLink(host, access.b if access.a == host else access.a)
         return self.extremes(uplink, from_s, until_s)[1]

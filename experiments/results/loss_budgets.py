@@ -1,10 +1,10 @@
 """Check of jobs' loss budgets as paper A's eq. (9) has them: intervals of at most 2 L_max.
 
-That bounds half an interval, D/2, and not D/2 + C/b, what a reclaim costs in the mean: the checkpoint on its way comes on top. It
-is what was *planned*, besides: a row that plans ten minutes whatever its links carry is never above 2 L_max of ten, and its
-checkpoints arrive when they can. By what jobs had at risk, read from the journal of paper A's campus (L_max of 5 min; seed 8101,
-20 days), those with more than L_max in the mean had 44 % of all jobs' time under reclaimnet, 43 % under one-interval, 99 % under
-TV-FI, and all of it under Slurm-PR and static.
+That bounds half an interval, D/2, and not D/2 + C/b, what a reclaim costs in the mean: the checkpoint on its way comes
+on top. It is what was *planned*, besides: a row that plans ten minutes whatever its links carry is never above 2 L_max
+of ten, and its checkpoints arrive when they can. What jobs had at risk was read from the journal of paper A's campus
+(L_max of 5 min; seed 8101, 20 days). Those with more than L_max in the mean had 44 % of all jobs' time under reclaimnet
+and 43 % under one-interval. They had 99 % under TV-FI, and all of it under Slurm-PR and static.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING = 1e-6  # relative
 def hours_over_budget(
     facts: Sequence[Timed], arrivals: Iterable[JobArrival], ended_at_s: float
 ) -> list[float]:
-    """Hours that jobs ran with planned checkpoints: [of them at intervals above twice the job's `loss_budget_s`, all]."""
+    """Return hours that jobs ran with planned checkpoints: [of them at intervals above twice the job's `loss_budget_s`, all]."""
     most_s = {each.job.name: 2.0 * each.job.loss_budget_s * (1.0 + ROUNDING) for each in arrivals}
     planned: dict[str, tuple[float, bool]] = {}  # since when, and whether it is too long
     hours = [0.0, 0.0]

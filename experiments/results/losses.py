@@ -1,19 +1,20 @@
 """Costs of reclaims: the one definition of work loss, per event and in GPU-hours, for summaries, claims and the oracle.
 
-*Work loss* of a job is what it executed less what it kept, in steps: the steps of all attempts that another one followed, less
-the step that the latest attempt began from. Each attempt that is followed by one from an earlier step *lost* the steps between.
-One that is followed by an attempt from a *later* step (a holder of an older and better checkpoint came back, whether the job
-was stopped for that or by something else) gives back what earlier attempts lost: it comes off their losses, the latest
-first. So the losses of a job's attempts always sum to executed less kept.
+*Work loss* of a job is what it executed less what it kept, in steps: the steps of all attempts that another one
+followed, less the step that the latest attempt began from. Each attempt that is followed by one from an earlier step
+*lost* the steps between. One that is followed by an attempt from a *later* step gives back what earlier attempts lost:
+it comes off their losses, the latest first. A holder of an older and better checkpoint came back then, whether the job
+was stopped for that or by something else. So the losses of a job's attempts always sum to executed less kept.
 
-An *interruption* is an attempt that ended before its job did: its host was taken back, with notice or without, or died; 0
-where a migration carried everything over. Its downtime is from the stop until the job is proved to run again. An attempt that
-was stopped in favour of a better checkpoint, and lost nothing by it, is no interruption. Losses are in seconds or hours of a GPU:
-of a job on n GPUs they count n times. *Per event* is the sum over the number of interruptions, those that lost nothing included.
-A job that is not dispatched again before the run ends has lost nothing yet, and is counted as open: what its newest copy does not
-have is sure to be lost, and counts as work that it kept. That matters where jobs wait for long: on 20 days of paper A's campus
-(seed 3) .8 GPU-h beside 10.5 lost for jobs that wait for their hosts (no-migration), nothing for the other rows of Table III that
-were tried. To count it would take the copies, which most readers of this file do not carry.
+An *interruption* is an attempt that ended before its job did: its host was taken back, with notice or without, or died;
+0 where a migration carried everything over. Its downtime is from the stop until the job is proved to run again. An
+attempt that was stopped in favour of a better checkpoint, and lost nothing by it, is no interruption. Losses are in
+seconds or hours of a GPU: of a job on n GPUs they count n times. *Per event* is the sum over the number of
+interruptions, those that lost nothing included. A job that is not dispatched again before the run ends has lost nothing
+yet, and is counted as open: what its newest copy does not have is sure to be lost, and counts as work that it kept.
+That matters where jobs wait for long: on 20 days of paper A's campus (seed 3) it is .8 GPU-h beside 10.5 lost, for jobs
+that wait for their hosts (no-migration). It is nothing for the other rows of Table III that were tried. To count it
+would take the copies, which most readers of this file do not carry.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def interruptions(facts: Sequence[Timed]) -> list[InterruptedAttempt]:
 
 
 def losses(found: Iterable[InterruptedAttempt]) -> Losses:
-    """Sum and mean."""
+    """Return the sum and the mean of work loss."""
     each_s = [one.lost_s for one in found]
     total_s = sum(each_s)
     return Losses(len(each_s), total_s / SECONDS_AN_HOUR, statistics.fmean(each_s) if each_s else None)

@@ -15,10 +15,10 @@ and what is lost is the sum of the parts below, to the last bit of rounding (`pr
 - *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
   before an agent counts as lost. Negative where steps are quicker than declared.
 
-How long a snapshot held its job up its host tells, if it measured it. Else it follows from the steps between: at a snapshot of
-step k the job has stood still for at most the time it has run, less k whole steps, and never for more than at any later
-snapshot, so the least of these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less
-than a step elsewhere (at the expense of *unfinished*).
+The host reports how long a snapshot held its job up, if it measured that. Else it follows from the steps between: at a
+snapshot of step k the job has stood still for at most the time it has run, less k whole steps. It has never stood still
+for more than at any later snapshot, so the least of these bounds is the tightest. It is exact where an attempt ends
+with its job, and too long by less than a step elsewhere (at the expense of *unfinished*).
 
 A job that runs when the journal ends is accounted for up to its latest snapshot: what it has computed since is not known.
 """
@@ -101,7 +101,7 @@ class GpuTimeBalance:
 
 @once
 def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
-    """The balance of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
+    """Return the balance of each job that was dispatched and whose submission the journal has, in order of dispatch."""
     story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
     tries: dict[str, list[Attempt]] = {}
     for attempt in attempts(facts):
@@ -167,7 +167,7 @@ class _Story:
         return 1.0 + (self.slowdown if attempt.host in self.replicated else 0.0)
 
     def newest_copy(self, attempt: Attempt, by_s: float) -> int:
-        """The most work in a copy that was complete by then, but for what only the attempt's own host has of it; 0: none."""
+        """Return the most work in a copy complete by then, but for what only the attempt's own host has of it; 0: none."""
         return max(
             (
                 copy.step
@@ -279,7 +279,7 @@ class _Account:
         self._add(LostPart.RESTARTS, there_s, until_s)
 
     def _computed(self, attempt: Attempt, until_s: float, to_step: int, elapsed_s: float) -> float:
-        """Whole steps, and what a replica makes them longer; returns what is left of the time that they had."""
+        """Add whole steps, and what a replica makes them longer; return what is left of the time that they had."""
         computed_s = (to_step - attempt.from_step) * self._step_s
         slower_s = computed_s * (self._story.pace(attempt) - 1.0)
         self.balance.useful_s += computed_s
@@ -289,7 +289,7 @@ class _Account:
     def _stood_still(
         self, attempt: Attempt, snapshots: Sequence[_Snapshot], over_s: float
     ) -> list[tuple[float, float]]:
-        """(when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
+        """Return (when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None
         told_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None]
         if len(told_s) == len(snapshots):
@@ -304,7 +304,7 @@ class _Account:
 
 
 def by_class(found: Mapping[str, GpuTimeBalance], bytes_scale: float) -> dict[str, dict[LostPart, float]]:
-    """payload class at real scale -> seconds of each part; classes without a job are left out."""
+    """Return payload class at real scale -> seconds of each part; classes without a job are left out."""
     sums: dict[str, dict[LostPart, float]] = {}
     for balance in found.values():
         real_bytes = balance.payload_bytes / bytes_scale
@@ -318,7 +318,7 @@ def by_class(found: Mapping[str, GpuTimeBalance], bytes_scale: float) -> dict[st
 def by_hour(
     found: Mapping[str, GpuTimeBalance], day_s: float, day_start_s: float
 ) -> dict[LostPart, list[float]]:
-    """Seconds of each part in each hour of the day; a spell counts in each hour for the share of it that lies there."""
+    """Return seconds of each part in each hour of the day; a spell counts in each hour for its share that lies there."""
     sums = {part: [0.0] * HOURS for part in LostPart}
     hour_s = day_s / HOURS
     for balance in found.values():
@@ -341,7 +341,7 @@ def by_hour(
 
 
 def _before(at_s: float, hour: int, day_s: float) -> float:
-    """Seconds that lie in this hour of all days before a time since a midnight."""
+    """Return the seconds that lie in this hour of all days before a time since a midnight."""
     hour_s = day_s / HOURS
     days, in_day_s = divmod(at_s, day_s)
     return days * hour_s + min(hour_s, max(0.0, in_day_s - hour * hour_s))

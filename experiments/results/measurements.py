@@ -32,7 +32,7 @@ class MeasuredCurve:
     attempts: dict[int, list[tuple[int, float]]]
 
     def repeated(self) -> tuple[int, int]:
-        """Values that two attempts in a row told of the same step, and how many of those differ in any bit."""
+        """Return how many values two attempts in a row printed of the same step, and how many of those differ in any bit."""
         twice = differ = 0
         for (_, before), (_, after) in pairwise(sorted(self.attempts.items())):
             known = dict(before)

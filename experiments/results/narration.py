@@ -26,7 +26,7 @@ CAUSES = {
 }
 
 
-# what happened, for kinds that are always told alike; after a colon how a value is written
+# what happened, for kinds that are always worded alike; after a colon how a value is written
 SENTENCES: dict[type[f.Fact], str] = {
     f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
     f.JobFinished: "{job} finished on {host} at step {step}",
@@ -47,7 +47,7 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.TrunksDraining: "announced to go down: {trunks}",
     f.LinkChanged: "the link {source} -> {target} now works at {rate_bytes_per_s:rate}",
 }
-# the daily business, which only the story of a broken promise tells
+# the daily business, which only the story of a broken promise has
 DETAILS: dict[type[f.Fact], str] = {
     f.CheckpointTaken: "{job}: {final:snapshot} {sequence} of step {step} on its own host",
     f.Granted: "{job} {source} -> {destination} granted {rate_bytes_per_s:rate} ({traffic_class}, binding {bottleneck:or none})",
@@ -71,7 +71,7 @@ TONES: dict[type[f.Fact], str] = {
 
 
 class _Words(string.Formatter):
-    """Format strings that tell a number in its unit, and a flag in words."""
+    """Formatter that writes a number in its unit, and a flag in words."""
 
     WRITERS: ClassVar[dict[str, Callable[[Any], str]]] = {
         "duration": format_duration,
@@ -199,13 +199,13 @@ def notable(fact: f.Fact) -> bool:
 
 
 class Narrator:
-    """Tells a run in order; beyond `sentence`, the first grant of a migration says its rate and the link that binds it."""
+    """Narrator of a run, in order; beyond `sentence`, the first grant of a migration has its rate and the link that binds it."""
 
     def __init__(self) -> None:
         self._announced: set[tuple[str, str, str]] = set()
 
     def tell(self, fact: f.Fact) -> str | None:
-        """The sentence for the next fact, if it deserves one."""
+        """Return the sentence for the next fact, if it deserves one."""
         if isinstance(fact, f.GrantEnded):
             self._announced.discard((fact.job, fact.source, fact.destination))
         if not isinstance(fact, f.Granted) or fact.floor_bytes_per_s <= 0.0:

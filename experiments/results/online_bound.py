@@ -1,15 +1,17 @@
 """Lower bound, over all on-line checkpoint schedules, of a run's emergencies (in the mean) and pauses together.
 
-What a run lost to emergencies says little of its checkpoints, and an oracle that knows the moments hardly more: it has a
-checkpoint complete just before each. An on-line schedule cannot, and pays in pauses for what emergencies take in the mean
-(`experiments.theory.paper_a.least_cost`, with the proof). As there the bound is of all schedules that have the jobs where and
-when the run had them; where owners are alike, as on paper A's campus, another host would be no better. Free are when snapshots
-are taken, at which rates they leave and where they go. It stands beside `expected_loss` and the pauses of `lost_time`, which are
-what the run had of the two; the rest of what is lost (notices, waiting, restarts) has no bound above 0.
+What a run lost to emergencies shows little of its checkpoints, and an oracle that knows the moments hardly more: it has
+a checkpoint complete just before each. An on-line schedule cannot, and pays in pauses for what emergencies take in the
+mean (`experiments.theory.paper_a.least_cost`, with the proof). As there the bound is of all schedules that have the
+jobs where and when the run had them; where owners are alike, as on paper A's campus, another host would be no better.
+Free are when snapshots are taken, at which rates they leave and where they go. It stands beside `expected_loss` and the
+pauses of `lost_time`, which are what the run had of the two; the rest of what is lost (notices, waiting, restarts) has
+no bound above 0.
 
-*What is counted.* Each time that a job computes on a host whose owner follows the law, until a notice, its end or the run's. The
-hazard is that of the law, changed by whoever lends or takes back a host. Left out at its beginning: steps that were computed
-again, for which nothing is at risk, and the first few (`_fresh_steps`), of which a receiver may have much.
+*What is counted.* Each time that a job computes on a host whose owner follows the law, until a notice, its end or the
+run's. The hazard is that of the law, changed where owners lend or take back hosts. Left out at its beginning: steps
+that were computed again, for which nothing is at risk, and the first few (`_fresh_steps`), of which a receiver may have
+much.
 
 *What is taken for granted,* of any schedule: a snapshot stops its job for what the world has it stop at least; a step is
 interrupted by at most one; bytes leave by the host's whole uplink, at its greatest rate; while a checkpoint is on its way at most
@@ -68,7 +70,7 @@ class _Stay:
 
 
 def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | None:
-    """The bound of a run; None where owners follow no law or nothing is known of prices."""
+    """Return the bound of a run; None where owners follow no law or nothing is known of prices."""
     law, prices = context.reclaims, context.prices
     if law is None or not prices:
         return None
@@ -116,13 +118,13 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
 
 
 def _fresh_steps(price: CheckpointPrice) -> int:
-    """Steps until what a receiver had before is wrong but for STILL_RIGHT of it."""
+    """Return the number of steps until what a receiver had before is wrong but for STILL_RIGHT of it."""
     dirty = price.dirty_fraction
     return ceil(log(STILL_RIGHT) / log(1.0 - dirty)) if 0.0 < dirty < 1.0 else 1
 
 
 def _least_s(context: RunContext, rates: LinkRates, stay: _Stay) -> tuple[float, float]:
-    """(of any schedule, of those within the job's loss budget)."""
+    """Return the least (of any schedule, of those within the job's loss budget)."""
     price = stay.price
     fastest = rates.fastest_uplink(stay.host, stay.from_s, stay.until_s)
     rate = migration_share(context.campus, fastest, keeps_reserve=False)

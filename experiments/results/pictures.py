@@ -42,14 +42,14 @@ SERIES: Final = tuple(_LIGHT[f"c{n}"] for n in range(8))
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _FONT: Final = _PAGE.partition("font: 15px/1.5 ")[2].partition(";")[0]
 NO_MARKER: Final = ("None", "none", "", " ", None)
-MOST_TOLD: Final = 100  # points of one line that tell their numbers; of a longer one only its name
+MOST_TOLD: Final = 100  # points of one line that show their numbers; of a longer one only its name
 
 
 @contextmanager
 def canvas(
     path: Path, rows: int, columns: int, size: tuple[float, float], title: str = "", **how: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """(figure, panels as an array of rows and columns); written to `path`, an SVG file, at the end.
+    """Provide (figure, panels as an array of rows and columns); written to `path`, an SVG file, at the end.
 
     `size` is in inches of a screen's 72 points; `how` goes to matplotlib's `subplots`.
     """
@@ -88,7 +88,7 @@ def canvas(
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
-    """Labels with units, and a light grid across the axis `grid`."""
+    """Add labels with units, and a light grid across the axis `grid`."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:
@@ -97,7 +97,7 @@ def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
 
 
 def placed(path: Path, label: str) -> Markup:
-    """The plot in `path` as a part of a page."""
+    """Return the plot in `path` as a part of a page."""
     svg = path.read_text()
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
     own = re.sub(r"\W+", "-", label)  # plots of one page may have the same marks
@@ -174,7 +174,7 @@ def _name(artist: Any) -> str:
 
 
 def _dressed(svg: str, tips: list[list[str]]) -> str:
-    """Matplotlib's SVG with tips, the page's font, and both colours: in a style, for programs that know media queries."""
+    """Return Matplotlib's SVG with tips, the page's font, and both colours: in a style, for programs that know media queries."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     root = ElementTree.fromstring(svg)

@@ -1,7 +1,8 @@
 """Origin of a result: what a reader needs to make it again, or to see why it cannot be the same.
 
-It stands in `summary.json` under a key of its own, and at the end of each page: all else in them depends on the program, the
-scenario, its seed and (live) the machine alone, so two virtual runs of one seed differ in nothing but `provenance`.
+It stands in `summary.json` under a key of its own, and at the end of each page: all else in them depends on the
+program, the scenario, its seed and (live) the machine alone. So two virtual runs of one seed differ in nothing but
+`provenance`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Provenance:
     scenario_sha256: str | None
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """(what, text) for a page or a terminal."""
+        """Yield (what, text) for a page or a terminal."""
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None:
@@ -47,7 +48,7 @@ class Provenance:
 
 
 def installed_version() -> str:
-    """The version of this package, as it is installed."""
+    """Return the version of this package, as it is installed."""
     try:
         return version(PACKAGE)
     except PackageNotFoundError:
@@ -55,7 +56,7 @@ def installed_version() -> str:
 
 
 def processor() -> str:
-    """The model of this machine's processor."""
+    """Return the model of this machine's processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -64,7 +65,7 @@ def processor() -> str:
 
 
 def provenance(scenario: Scenario | None = None) -> Provenance:
-    """The provenance of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
+    """Return the provenance of what this process writes now; `scenario`: as it was played, in real units, with its seed."""
     system = os.uname()
     return Provenance(
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -67,8 +67,10 @@ class ResearchSample:
 
 @dataclass(frozen=True, slots=True)
 class ResearchShare:
-    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it. (Where
-    there are several paths cables are often alike: then of those equally narrow the one on which research got most.)"""
+    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it.
+
+    Where there are several paths cables are often alike: then of those equally narrow the one on which research got most.
+    """
 
     sample: ResearchSample
     wire_bytes_per_s: float
@@ -112,7 +114,7 @@ class FidelityRecord:
     valid: bool = True
     reasons: Sequence[str] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
-    # what the kernel did to each host, to the switches and to the machine; empty where it could not tell, as in virtual time
+    # what the kernel did to each host, to the switches and to the machine; empty where not observed, as in virtual time
     observed: Mapping[str, Observation] = field(default_factory=dict)
     # seconds in which tasks waited or queues dropped, in the run's time
     disturbances: Sequence[DisturbedWindow] = ()
@@ -150,7 +152,7 @@ class RunContext:
     # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
-    # what jobs told of their steps on their output
+    # what jobs printed of their steps on their output
     measured: Sequence[MeasuredCurve] = ()
     # the bucket that holds a host's migrations fills at most at the share times the slack ...
     guard_slack: float = GUARD_SLACK
@@ -197,14 +199,14 @@ def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[Dire
 
 
 def migration_share(campus: Campus, wire_bytes_per_s: float, *, keeps_reserve: bool = True) -> float:
-    """The same of one link of this rate."""
+    """Return migrations' share of one link of this rate, payload bytes/s."""
     beta, least = campus.research_reserve.beta, campus.research_reserve.minimum_bytes_per_s
     kept = max(beta * wire_bytes_per_s, least) if keeps_reserve else 0.0
     return max(0.0, wire_bytes_per_s - kept) / WIRE_PER_PAYLOAD
 
 
 def research_shares(context: RunContext) -> list[ResearchShare]:
-    """Every sample that has a window and a link, with the throughput of all flows over that link; in order of time."""
+    """Return every sample that has a window and a link, with the throughput of all flows over that link; in order of time."""
     routes = Routes(context.campus)
     nodes = {node.name for node in context.campus.nodes}
     samples = [s for s in context.research if s.window_s > 0.0 and {s.source, s.target} <= nodes]
@@ -231,8 +233,10 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
 
 
 def _on_a_link(crossing: Sequence[ResearchSample], sample: ResearchSample, longest_s: float) -> float:
-    """Return the rate of these together during a sample's window, wire bytes/s. They are in order of time;
-    `longest_s`: of any window."""
+    """Return the rate of these together during a sample's window, wire bytes/s.
+
+    They are in order of time; `longest_s`: of any window.
+    """
     together = 0.0
     first = bisect_right(crossing, sample.at_s - sample.window_s, key=_AT_S)
     for other in crossing[first : bisect_right(crossing, sample.at_s + longest_s, key=_AT_S)]:

@@ -5,8 +5,8 @@ levels are widened accordingly (Hesterberg, "What teachers should know about the
 interval); from 30 seeds on that changes little. It never leaves the range of the data: with two seeds it is that range, and on
 one side of 0 every second time by chance. So below six seeds an interval is at least Student's.
 
-`scipy.stats.bootstrap` has neither these levels nor a way to leave out resamples whose statistic is not a number, and takes
-ten times as long for a curve of 288 points.
+`scipy.stats.bootstrap` has neither these levels nor a way to leave out resamples whose statistic is not a number. It
+takes ten times as long for a curve of 288 points.
 """
 
 from __future__ import annotations

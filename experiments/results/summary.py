@@ -16,8 +16,7 @@ from topologies.dimension import Dimension
 
 
 class JobFigures(Struct, frozen=True):
-    """Jobs, and where they are when the run ends; submitted = finished + failed + cancelled
-    + running + waiting + lost."""
+    """Jobs, and where they are when the run ends; submitted = finished + failed + cancelled + running + waiting + lost."""
 
     submitted: Annotated[int, "accepted into the journal"]
     finished: Annotated[int, "ended with all steps done"]
@@ -298,7 +297,7 @@ class Summary(Struct, frozen=True):
 
 
 def value_of(summary: Summary, dotted: str) -> float | None:
-    """The number that `section.name` names."""
+    """Return the number that `section.name` names."""
     found: object = summary
     for name in dotted.split("."):
         found = getattr(found, name)
@@ -306,7 +305,7 @@ def value_of(summary: Summary, dotted: str) -> float | None:
 
 
 def fields(record: type[Struct] = Summary, prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """(section.name, what is annotated at it) of each figure, in order; a section alone has the first line of its docstring."""
+    """Yield (section.name, its annotations) of each figure, in order; a section has the first line of its docstring."""
     for name, hint in get_type_hints(record, include_extras=True).items():
         kind, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if isinstance(kind, type) and issubclass(kind, Struct):

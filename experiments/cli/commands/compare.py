@@ -172,7 +172,7 @@ def reproduce(
     result: ResultPage = None,
     out: Out = Path("out/claims"),
 ) -> None:
-    """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
+    """Run tables and figures of the papers again: values beside the printed ones, picture, verdict, one page of all.
 
     Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
     1: something was not reproduced; 2: it could not be run.

@@ -17,10 +17,10 @@ from topologies.units import format_duration, format_rate, format_size
 
 
 def render(template: Path, **values: Any) -> str:
-    """The page that `template` makes of the values.
+    """Return the page that `template` makes of the values.
 
-    Filters beside jinja's own: `duration`, `rate`, `size` (a dash for None), `number` (four digits, nothing for None), `xy`
-    (a coordinate), and `line` (a text in one line, which does not end a table's cell).
+    Filters beside jinja's own: `duration`, `rate`, `size` (a dash for None); `number` (four digits, nothing for None);
+    `xy` (a coordinate); and `line` (a text in one line, which does not end a table's cell).
     """
     return _environment(template.parent).get_template(template.name).render(values)
 

@@ -148,7 +148,7 @@ def lost_by_class(summary: Summary) -> Markup:
 
 
 def lost_by_hour(summary: Summary) -> Markup:
-    """Draw lost GPU time at real scale in each hour of the day, over all days of the run, each part a piece of a column."""
+    """Draw lost GPU time at real scale in each hour of the day, over all days, each part a piece of a column."""
     real = summary.scale["time"]
     hours_h = {
         part: [max(0.0, lost_s) / real / 3600.0 for lost_s in summary.lost_time.by_hour[part]]

@@ -1,7 +1,7 @@
 """Pictures of a run as data, for `picture.html` to draw as SVG: panels with axes, shapes, and marks over its time.
 
-Two months have a hundred thousand marks. A picture with more than `most` of them is thinned: neighbours in one row that are
-nearer to one another than a few pixels become one mark, which says how many it stands for and from when until when.
+Two months have a hundred thousand marks. A picture with more than `most` of them is thinned: neighbours in one row that
+are nearer to one another than a few pixels become one mark. It shows how many it stands for, and from when until when.
 `reclaimnet dashboard RUN` replays the run at any scale of time.
 """
 
@@ -95,7 +95,7 @@ class Panel:
     levels: list[tuple[float, str]] = field(default_factory=list)  # (value, label)
     areas: list[tuple[Points, str]] = field(default_factory=list)  # (points, look)
     curves: list[tuple[Points, str]] = field(default_factory=list)
-    empty: str = ""  # said in the middle, where there is nothing to show
+    empty: str = ""  # shown in the middle, where there is nothing to show
 
     def path(self, points: Points, *, closed: bool = False) -> str:
         """Return the way through some points; `closed`: along the axis below and back."""
@@ -183,7 +183,7 @@ class Picture:
         self.marks.append(Mark(start, end, shapes, row, height, what))
 
     def svg(self) -> Markup:
-        """Return the picture; if it was thinned, with a sentence that says so."""
+        """Return the picture; if it was thinned, with a sentence about that."""
         marks = self.marks if len(self.marks) <= self.most else self._thinned()
         shown = [shape for mark in marks for shape in mark.shapes]
         template = Path(__file__).with_name("picture.html")

@@ -114,7 +114,7 @@ def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
 
 
 def gpu_time(seconds: float) -> str:
-    """GPU time in hours, so that parts can be added at sight; what is less than one as any duration."""
+    """Format GPU time in hours, so that parts can be added at sight; what is less than one as any duration."""
     if seconds < 3600.0:
         return format_duration(seconds)
     return f"{seconds / 3600.0:,.1f} GPU-h".replace(",", " ")
@@ -135,7 +135,7 @@ def _value(name: str, value: float | None) -> str:
 
 
 def verdict(summary: Summary) -> tuple[str, str]:
-    """(good, bad or invalid; the sentence)."""
+    """Return (good, bad or invalid; the sentence)."""
     if summary.invariants_broken:
         count = len(summary.invariants_broken)
         return "bad", f"{count} breach{'es' * (count > 1)} of a promise"
@@ -151,7 +151,7 @@ def verdict(summary: Summary) -> tuple[str, str]:
 
 
 def excused(summary: Summary) -> list[str]:
-    """A line for each admitted migration that was not in time for a named cause."""
+    """Return a line for each admitted migration that was not in time for a named cause."""
     clock = RunClock(summary.duration_s)
     return [
         f"excused: {each.job}, admitted from {each.source} to {each.destination} at {clock.moment(each.at_s)}, "
@@ -175,7 +175,7 @@ def notes(summary: Summary) -> list[str]:
 
 
 def most_disturbed(observed: Sequence[NetworkObservation]) -> list[NetworkObservation]:
-    """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
+    """Return hosts by how much went wrong there: by segments sent again, then by the longest waits of tasks."""
     return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
 
 
@@ -189,7 +189,7 @@ class Tile(NamedTuple):
 
 
 def tiles(summary: Summary) -> Sequence[Tile]:
-    """The figures to see first."""
+    """Return the figures to see first."""
     s = summary
     at_real = s.scale["time"]
     lost, work_lost = (
@@ -267,7 +267,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
 
 
 def outcome_of(notice: Notice) -> tuple[str, str]:
-    """(what became of a job under notice, tone)."""
+    """Return (what became of a job under notice, tone)."""
     if notice.in_time is not None:
         return ("in time", "good") if notice.in_time else ("late", "bad")
     if notice.degraded is not None:

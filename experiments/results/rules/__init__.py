@@ -117,7 +117,7 @@ def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
 
 
 def not_promised(row: Policy) -> dict[str, str]:
-    """Return the rules that a system does not promise to keep, and the reasons: no baseline is blamed for what it never said."""
+    """Return the rules that a system does not promise to keep, and the reasons: no baseline is blamed for these."""
     waived = {}
     if not row.enforced:
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"

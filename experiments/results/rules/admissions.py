@@ -1,9 +1,10 @@
 """The rule that admitted migrations are in time, and the causes that excuse one: no fault of its admission.
 
-Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
-only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
-admission, before the deadline, and before the job ran on. A destination that was lost and is back excuses nothing that is
-admitted later, and a coordinator's death nothing that was admitted after it or due before it.
+Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause
+excuses only while it lasts and only what it touches: the host (the migration's source or destination) or the job
+itself, after the admission, before the deadline, and before the job ran on. A destination that was lost and is back
+excuses nothing that is admitted later. A coordinator's death excuses nothing that was admitted after it or due before
+it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Overdue:
 
 def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None = None) -> list[Overdue]:
     """Return the overdue migrations of a run that ended at `ended_s`; those still under notice then are not due.
-    `routes`: of the run; without them no changed link excuses anything."""
+
+    `routes`: of the run; without them no changed link excuses anything.
+    """
     causes = list(only(facts, KINDS))
     return [
         Overdue(notice, excuse(notice, causes, routes))

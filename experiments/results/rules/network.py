@@ -32,9 +32,9 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
 
     Facts of one moment are one new sharing, and compared as one.
 
-    Where checkpoints are below research, that holds for all else that is granted, and no stream of theirs is granted more than
-    the link has. Where they borrow, all together are granted no more than that, or than migrations and those streams take
-    whose senders cannot be told of it.
+    Where checkpoints are below research, that holds for all else that is granted, and no stream of checkpoints is
+    granted more than the link has. Where they borrow, all together are granted no more than that, or than migrations
+    and those streams take whose senders cannot learn of it.
     """
     account = _GrantAccount(context)
     kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
@@ -56,7 +56,7 @@ class _GrantAccount:
         self._context, self._grants = context, GrantsInForce(context.campus)
         self._share = dict(context.share)
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
-        self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
+        self._lost: set[str] = set()  # hosts that cannot receive anything: they keep the rate that they have
         self._yielding: set[Flow] = set()  # flows that may exceed the share
         self._whole = migration_shares(context.campus, keeps_reserve=False)
 
@@ -87,7 +87,7 @@ class _GrantAccount:
     def excess(self, link: DirectedLink) -> str | None:
         """Return the excess on a link in words, if there is any. A rate that is no number is one, too."""
         flows = self._grants.on.get(link, {})
-        if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
+        if link in self._changed:  # a sender that cannot learn of it keeps the rate that fitted before
             flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
         granted, share = sum(held.values()), self._share.get(link, 0.0)

@@ -34,8 +34,8 @@ def losses_are_what_was_executed_less_what_was_kept(
 ) -> Iterator[Breach]:
     """Check lost steps: those of a job's attempts but the latest, less the step where that one began.
 
-    They are reported when it happens: a dispatch from an earlier step than the last known one comes with a `WorkLost` of the
-    steps between, at the job's seconds of a GPU a step.
+    They are reported when it happens: a dispatch from an earlier step than the last known one comes with a `WorkLost`.
+    It has the steps between, at the job's seconds of a GPU a step.
     """
     step_s: dict[str, float] = {}
     reached: dict[str, int] = {}

@@ -24,7 +24,7 @@ _PICTURE = re.compile(
 
 
 class Difference(NamedTuple):
-    """A figure of two runs: as each played it, and by how much of the first the second differs (None: not to be said)."""
+    """A figure of two runs: as each played it, and by how much of the first the second differs (None: undefined)."""
 
     section: str
     label: str
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 def beside(first: Path, second: Path) -> str:
-    """The HTML, from two folders; SpecError: one is no finished run. A run without its page has no pictures."""
+    """Return the HTML of two folders; SpecError: one is no finished run. A run without its page has no pictures."""
     (here, made_here), (there, made_there) = (read_summary(folder / SUMMARY) for folder in (first, second))
     ours, theirs = _pictures(first / PAGE), _pictures(second / PAGE)
     labels = list(dict.fromkeys([*ours, *theirs]))
@@ -67,7 +67,7 @@ def differences(here: Summary, there: Summary) -> Iterator[Difference]:
 
 
 def _pictures(page: Path) -> dict[str, Markup]:
-    """aria-label -> picture, of a report that this program wrote."""
+    """Return aria-label -> picture, of a report that this program wrote."""
     try:
         if page.stat().st_size > MOST_BYTES:
             return {}
@@ -78,7 +78,7 @@ def _pictures(page: Path) -> dict[str, Markup]:
 
 
 def write_beside(out: Path, first: Path, second: Path) -> Path:
-    """`out`/beside.html; returns its path. SpecError as `beside`."""
+    """Write `out`/beside.html; return its path. SpecError as `beside`."""
     for folder in (first, second):
         if not folder.is_dir():
             raise SpecError("RUN", str(folder), "a folder that a run was written to")

@@ -53,12 +53,12 @@ class ResultFolder:
     provenance: dict[str, Any] | None = None
 
     def origin(self, what: str) -> str:
-        """A line of the provenance; nothing where none was written."""
+        """Return a line of the provenance; nothing where none was written."""
         return str((self.provenance or {}).get(what) or "")
 
 
 def read_summary(path: Path) -> tuple[Summary, dict[str, Any]]:
-    """A run's figures and their provenance; SpecError says why the file cannot be one of this version."""
+    """Return a run's figures and their provenance; SpecError: the file cannot be one of this version."""
     allowed = "a summary.json that this version of the program wrote"
     try:
         found = path.stat()

@@ -26,7 +26,7 @@ def is_index(path: Path) -> bool:
 
 
 def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
-    """`folder`/index.html; returns its path. It is there whole or as it was before."""
+    """Write `folder`/index.html; return its path. It is there whole or as it was before."""
     some = result_folders(folder) if found is None else found
     page = render(
         Path(__file__).with_name("runs.html"),
@@ -46,7 +46,7 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
 
 
 def update_index(out: Path) -> None:
-    """The index of the folder that `out` lies in, if there is one: of the directory `out` here, or where `results` made one."""
+    """Update the index of the folder that `out` lies in: of the directory `out` here, or where `results` made one."""
     folder = out.resolve().parent
     if folder == Path.cwd() / "out" or is_index(folder / INDEX):
         existing = folder / INDEX
