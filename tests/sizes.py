@@ -21,6 +21,10 @@ from controller.core.policies.table import POLICIES, Policy
 from experiments.cli.main import app
 
 HEADLESS = re.compile(r"(What|Whose|Which|One|Of|How|Why|Whether|Where|When|Those|All|Who)\b")
+# messages are sent and received, state is recorded; systems have names
+BANNED = re.compile(r"\b(ours|theirs|says?|said|tells?|told|hears?|heard|anew|whoever)\b", re.IGNORECASE)
+SENTENCE = re.compile(r"(?<=[.:;?!])\s+|\n\s*\n|\n\s*[-*] ")
+MAX_WORDS = 25  # in a sentence
 PRODUCTION = ("bpf", "topologies", "testbed", "controller", "experiments")
 
 
@@ -35,15 +39,27 @@ def lines(*folders: str) -> int:
     return sum(path.read_text().count("\n") for path in tracked(*(f"{folder}/*.py" for folder in folders)))
 
 
+def docstrings(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Yield every docstring, after its "path:line"."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                yield f"{path}:{getattr(node, 'lineno', 1)}", text
+
+
 def headless(paths: Iterable[Path]) -> list[str]:
     """Find the docstrings that begin with a relative or interrogative word, as "path:line first words"."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [
-        f"{path}:{getattr(node, 'lineno', 1)} {text[:40]}"
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, kinds) and HEADLESS.match(text := ast.get_docstring(node) or "")
-    ]
+    return [f"{place} {text[:40]}" for place, text in docstrings(paths) if HEADLESS.match(text)]
+
+
+def wordy(paths: Iterable[Path]) -> list[str]:
+    """Find the banned words and the long sentences of docstrings, each after its "path:line"."""
+    found = []
+    for place, text in docstrings(paths):
+        found += [f"{place} {word}" for word in BANNED.findall(text)]
+        found += [f"{place} {each[:60]}" for each in SENTENCE.split(text) if len(each.split()) > MAX_WORDS]
+    return found
 
 
 def fields(record: type) -> int:

@@ -22,7 +22,7 @@ from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability
 from tests.live_campus import CLI, command, needs_root
-from tests.sizes import PRODUCTION, headless
+from tests.sizes import PRODUCTION, headless, wordy
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs/scripts.md"
@@ -61,8 +61,11 @@ def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -
     assert not alone
 
 
-def test_docstrings_begin_with_a_verb_or_a_head() -> None:
-    assert headless(path for name in PRODUCTION for path in sorted((ROOT / name).rglob("*.py"))) == []
+def test_docstrings_begin_with_a_verb_or_a_head_and_are_plain() -> None:
+    """pydocstyle (ruff) holds the rest: a summary of one line, in the imperative."""
+    paths = [path for name in PRODUCTION for path in sorted((ROOT / name).rglob("*.py"))]
+    assert headless(paths) == []
+    assert wordy(paths) == []
 
 
 def test_a_quiet_command_prints_nothing_and_still_tells_what_is_wrong(tmp_path: Path) -> None:

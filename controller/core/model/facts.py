@@ -192,7 +192,7 @@ class CheckpointCompleted(Fact, frozen=True):
 
 
 class CheckpointHeld(Fact, frozen=True):
-    """One more holder of a completed checkpoint."""
+    """Another holder of a completed checkpoint."""
 
     job: str
     sequence: int
