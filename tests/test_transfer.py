@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import subprocess
 import time
@@ -48,6 +47,8 @@ from testbed.transfer.messages import (
     chunks_of,
 )
 from testbed.wire import Channel
+from tests import stores
+from tests.stores import ingest
 
 CHUNK = 64 << 10
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
@@ -66,6 +67,15 @@ class Pair:
     def ingest(self, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
         return ingest(self.origin, data, sequence, job)
 
+    async def fails(
+        self, manifest: Manifest, said: str | None, *, retryable: bool, **options: Any
+    ) -> TransferFailed:
+        """Send in vain, with that reason."""
+        with pytest.raises(TransferFailed, match=said) as caught:
+            await self.send(manifest, **options)
+        assert caught.value.retryable is retryable
+        return caught.value
+
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
         options = {"transfer": "t1", "on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
         return await send_checkpoint(self.origin, manifest, options.pop("address", self.address), **options)
@@ -79,13 +89,8 @@ class Pair:
                 await trio.sleep(0.005)
 
 
-def ingest(store: CheckpointStore, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
-    store.scratch("s").write_bytes(data)
-    return store.ingest(job, sequence, sequence, store.scratch("s"))
-
-
 def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
-    return random.Random(seed).randbytes(chunks * CHUNK + tail)
+    return stores.content(chunks, seed, tail, CHUNK)
 
 
 @asynccontextmanager
@@ -187,17 +192,6 @@ async def verdict(sender: Channel[Message]) -> Message | None:
     return answer
 
 
-async def send_a_part_and_stop(
-    sender: Channel[Message], transfer: str, manifest: Manifest, part: bytes, tmp_path: Path
-) -> None:
-    """The receiver has what was sent, and waits for the rest."""
-    assert isinstance(await offer(sender, manifest, transfer), Want)
-    await sender.stream.send_all(part)
-    while not (tmp_path / "target/job/1.partial").exists():
-        await trio.sleep(0.01)
-    await trio.sleep(0.1)
-
-
 async def describe(channel: Channel[Message]) -> None:
     """Hears a hello and its manifest."""
     await channel.receive()
@@ -274,9 +268,7 @@ async def test_cut_connection_is_resumed_without_resending_what_arrived(tmp_path
         manifest = pair.ingest(data)
         cut = 20 * CHUNK
         async with relay(pair.address, lambda piece, at: piece if at + len(piece) < cut else None) as through:
-            with pytest.raises(TransferFailed) as caught:
-                await pair.send(manifest, address=through)
-        assert caught.value.retryable
+            await pair.fails(manifest, None, retryable=True, address=through)
         assert pair.target.manifests() == []
         await pair.until(ReceiveFailed)
         result = await pair.send(manifest, transfer="t2")
@@ -299,10 +291,8 @@ async def test_flipped_byte_is_found_and_only_the_rest_is_sent_again(tmp_path: P
             return bytes(changed)
 
         async with relay(pair.address, flip) as through:
-            with pytest.raises(TransferFailed, match="do not have the hash") as caught:
-                await pair.send(manifest, address=through)
-        assert caught.value.retryable
-        assert caught.value.chunk in (9, 10)
+            failure = await pair.fails(manifest, "do not have the hash", retryable=True, address=through)
+        assert failure.chunk in (9, 10)
         assert pair.target.manifests() == [old]
         result = await pair.send(manifest)
         assert result.bytes_sent <= 7 * CHUNK
@@ -315,24 +305,16 @@ async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: 
         with pair.origin.payload(manifest).open("r+b") as file:
             file.seek(2 * CHUNK)
             file.write(b"rot")
-        with pytest.raises(TransferFailed, match="own copy is damaged") as caught:
-            await pair.send(manifest)
-        assert caught.value.own_fault
-        assert not caught.value.retryable
+        assert (await pair.fails(manifest, "own copy is damaged", retryable=False)).own_fault
         os.truncate(pair.origin.payload(manifest), CHUNK)
-        with pytest.raises(TransferFailed, match="another size") as caught:
-            await pair.send(manifest)
-        assert caught.value.own_fault
-        assert not caught.value.retryable
+        assert (await pair.fails(manifest, "another size", retryable=False)).own_fault
         assert pair.target.manifests() == []
 
 
 async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         pair.refusal = "the owner is back"
-        with pytest.raises(TransferFailed, match="the owner is back") as caught:
-            await pair.send(pair.ingest(content(1)))
-        assert not caught.value.retryable
+        await pair.fails(pair.ingest(content(1)), "the owner is back", retryable=False)
         assert pair.of(ReceiveFailed)[0].reason == "the owner is back"
 
 
@@ -342,9 +324,7 @@ async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
         ({"payload_bytes": 5 * CHUNK}, "5 hashes"),
         ({"job": "../../../etc/cron.d"}, "job"),
         ({"chunk_bytes": 1}, "`int` >= 4096"),
-        ({"chunk_bytes": CHUNK + 1}, "power of two"),
         ({"step": 99}, "digest"),
-        ({"chunks": (b"",)}, "4 hashes"),
     ],
 )
 async def test_lying_manifest_is_refused_and_others_are_served(
@@ -360,19 +340,6 @@ async def test_lying_manifest_is_refused_and_others_are_served(
             assert await liar.receive() is None
         assert list(tmp_path.glob("target/*/*")) == []
         assert (await pair.send(manifest)).fresh
-
-
-async def test_manifest_with_hashes_of_other_bytes_never_completes(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        honest = pair.ingest(content(2))
-        lie = Manifest.of("job", 5, 1, 2 * CHUNK, CHUNK, [honest.chunks[0], bytes(32)])
-        async with peer(pair) as liar:
-            assert await offer(liar, lie) == Want(b"\x03")
-            await liar.stream.send_all(content(2))
-            answer = await liar.receive()
-        assert isinstance(answer, Rejected)
-        assert answer.chunk == 1
-        assert pair.target.manifests() == []
 
 
 @pytest.mark.parametrize(
@@ -406,8 +373,7 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
         async with peer(pair) as silent:
             await offer(silent, manifest)
             await silent.stream.send_all(data[: 2 * CHUNK + 5])
-            while isinstance(answer := await silent.receive(), Busy):
-                pass
+            answer = await verdict(silent)
         assert isinstance(answer, Rejected)
         assert answer.retryable
         assert "sent nothing for 0.4 s" in answer.reason
@@ -439,9 +405,7 @@ async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_
             for _ in range(3):
                 await idle.enter_async_context(peer(pair))
             await trio.testing.wait_all_tasks_blocked(0.02)
-            with pytest.raises(TransferFailed) as caught:
-                await pair.send(manifest)
-            assert caught.value.retryable
+            await pair.fails(manifest, None, retryable=True)
             assert [event.reason for event in pair.of(ReceiveFailed)] == ["too many connections"]
         await pair.until(ReceiveFailed, 4)
         assert (await pair.send(manifest)).fresh
@@ -527,9 +491,8 @@ async def test_room_is_taken_as_bytes_come_and_given_back_with_the_connection(tm
 
 async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
-        with pytest.raises(TransferFailed, match="no sign of life") as caught:
-            await pair.send(pair.ingest(content(1)), address=address, idle_timeout_s=0.1)
-        assert caught.value.retryable
+        options = {"address": address, "idle_timeout_s": 0.1}
+        await pair.fails(pair.ingest(content(1)), "no sign of life", retryable=True, **options)
 
 
 @pytest.mark.parametrize(
@@ -552,9 +515,7 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
             await channel.receive()
 
     async with serving(tmp_path) as pair, receiver(behave) as address:
-        with pytest.raises(TransferFailed, match=said) as caught:
-            await pair.send(pair.ingest(content(2)), address=address)
-        assert caught.value.retryable is (answer is None)
+        await pair.fails(pair.ingest(content(2)), said, retryable=answer is None, address=address)
 
 
 @pytest.mark.parametrize(
@@ -583,15 +544,16 @@ async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path
 
     async with serving(tmp_path) as pair, receiver(behave) as address:
         manifest = pair.ingest(content(1) * chunks)
-        with pytest.raises(TransferFailed, match="64 times as long") as caught, trio.fail_after(10.0):
-            await pair.send(
+        with trio.fail_after(10.0):
+            await pair.fails(
                 manifest,
+                "64 times as long",
+                retryable=True,
                 address=address,
                 idle_timeout_s=0.4,
                 least_patience_s=0.2,
                 allowed_bytes=lambda: 80.0 * payload_bytes * (trio.current_time() - began_s),
             )
-        assert caught.value.retryable
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "300.1.1.1", "::1%none%", "10.0.0.1/8", "127.0.0.1"])
@@ -602,9 +564,8 @@ async def test_order_to_send_to_no_address_fails_and_where_nobody_listens_is_tri
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         async with serving(tmp_path) as pair:
-            with pytest.raises(TransferFailed, match="refused" if is_one else "address") as caught:
-                await pair.send(pair.ingest(content(1)), address=(address, unused.getsockname()[1]))
-            assert caught.value.retryable is is_one
+            manifest, to = pair.ingest(content(1)), (address, unused.getsockname()[1])
+            await pair.fails(manifest, "refused" if is_one else "address", retryable=is_one, address=to)
 
 
 async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
@@ -642,7 +603,11 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         changed = content(1, seed=9) + data[CHUNK:]
         earlier, later = pair.ingest(data), pair.ingest(changed, sequence=2)
         async with peer(pair) as first:
-            await send_a_part_and_stop(first, "old", earlier, data[: 4 * CHUNK], tmp_path)
+            assert isinstance(await offer(first, earlier, "old"), Want)
+            await first.stream.send_all(data[: 4 * CHUNK])
+            while not (tmp_path / "target/job/1.partial").exists():
+                await trio.sleep(0.01)
+            await trio.sleep(0.1)
             result = await pair.send(later, transfer="new")
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
