@@ -24,7 +24,7 @@ from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
 from topologies.spec import TrafficClass
 
-pytestmark = [pytest.mark.trio, pytest.mark.kernel]
+pytestmark = pytest.mark.kernel
 LOOPBACK = IPv4Address("127.0.0.1")
 
 

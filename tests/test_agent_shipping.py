@@ -30,7 +30,7 @@ from testbed.workloads.process import Exited, WorkloadProcess
 from tests.job_desk import agent_jobs
 from topologies.spec import TrafficClass
 
-pytestmark = [pytest.mark.trio, pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 
 @asynccontextmanager

@@ -218,7 +218,6 @@ def paced_send(maps, rate_bytes_per_s):
     return PacedSend(order, lambda sock, rate: FlowGuard(maps, sock, order.traffic_class, rate))
 
 
-@pytest.mark.trio
 async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_ends_its_waiting(
     autojump_clock,
 ):
@@ -242,7 +241,6 @@ async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_
     assert trio.current_time() - began_s == pytest.approx(4.25 * TRICKLE_S)
 
 
-@pytest.mark.trio
 async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_next_connection(pair):
     send = paced_send(None, GRANTED)
     first, second = pair
@@ -255,7 +253,6 @@ async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_ne
 
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
-@pytest.mark.trio
 async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_socket_is_empty(host, pair):
     client, served = pair
     send = paced_send(host, GRANTED)

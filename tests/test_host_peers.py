@@ -126,7 +126,6 @@ def reset(stream: trio.SocketStream) -> None:
 @pytest.mark.parametrize(
     "said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"]
 )
-@pytest.mark.trio
 async def test_bytes_and_a_reset_end_one_connection(coordinator: Running, said: bytes) -> None:
     for _ in range(20):
         stream = await coordinator.connect()
@@ -136,7 +135,6 @@ async def test_bytes_and_a_reset_end_one_connection(coordinator: Running, said: 
     await coordinator.serves()
 
 
-@pytest.mark.trio
 async def test_an_answer_that_no_frame_holds_ends_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +146,6 @@ async def test_an_answer_that_no_frame_holds_ends_one_connection(
         await coordinator.serves()
 
 
-@pytest.mark.trio
 async def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: object, event: object, now_s: float) -> None:
         raise InvariantBroken("h1", "a promise")
@@ -163,7 +160,6 @@ async def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch
 
 
 # ---------------------------------------------------------------- before it is known who is there
-@pytest.mark.trio
 async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: Running) -> None:
     idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
     more = await coordinator.connect()
@@ -174,7 +170,6 @@ async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: R
         await trio.sleep(0.001)  # until the first is known to be gone
 
 
-@pytest.mark.trio
 async def test_connections_from_elsewhere_keep_no_host_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +181,6 @@ async def test_connections_from_elsewhere_keep_no_host_out(
         await coordinator.welcome()
 
 
-@pytest.mark.trio
 async def test_a_strangers_frame_is_short(coordinator: Running) -> None:
     stranger = Agent(await coordinator.connect("127.0.0.77"))
     await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.STRANGER_BYTES + 1))
@@ -204,7 +198,6 @@ def held(count: int) -> list[m.StoredCheckpoint]:
     return [m.StoredCheckpoint(f"{n:064}", 2**61, 2**61, 2**49, "d" * 128) for n in range(count)]
 
 
-@pytest.mark.trio
 async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(
     coordinator: Running,
 ) -> None:
@@ -236,7 +229,6 @@ async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_
     assert heard == [hello]
 
 
-@pytest.mark.trio
 async def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "HELLO_TIMEOUT_S", 0.05)
     async with running(tmp_path) as coordinator:
@@ -247,7 +239,6 @@ async def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch:
         assert "no Hello" in refused.reason
 
 
-@pytest.mark.trio
 async def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +274,6 @@ def frame(words: object) -> bytes:
     return struct.pack(">4sHI", b"RCLM", 1, len(body)) + body
 
 
-@pytest.mark.trio
 async def test_a_peers_own_words_are_quoted_in_one_short_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,7 +298,6 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(
 
 
 # ---------------------------------------------------------------- leases
-@pytest.mark.trio
 async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordinator: Running) -> None:
     first = await coordinator.welcome(incarnation=1)
     coordinator.host.handle(submitted("a"))
@@ -323,14 +312,12 @@ async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordin
     assert isinstance(await first.heard(), m.HeartbeatAck)
 
 
-@pytest.mark.trio
 async def test_an_agent_that_connects_again_takes_its_old_connections_place(coordinator: Running) -> None:
     first = await coordinator.welcome(incarnation=1)
     await coordinator.welcome(incarnation=1)
     assert await first.heard() is None
 
 
-@pytest.mark.trio
 async def test_an_agent_that_was_started_anew_comes_back(coordinator: Running) -> None:
     """At once if no job was to run there; else when the first one's lease has lapsed."""
     first = await coordinator.welcome(incarnation=1)
@@ -370,7 +357,6 @@ def submitted(name: str) -> SubmitAsked:
         ),
     ],
 )
-@pytest.mark.trio
 async def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
     coordinator: Running, changes: dict[str, Any], why: str
 ) -> None:

@@ -54,7 +54,6 @@ def test_each_job_of_the_documentation_would_be_taken(name: str) -> None:
     check_runs(load_job(EXAMPLES / name), EXAMPLES)
 
 
-@pytest.mark.trio
 async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,7 +214,6 @@ def test_a_controller_whose_kept_ways_cannot_be_read_begins_without(tmp_path: Pa
         made.process.wait()
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     "word", [b'{"type":"to_drain","trunks":[["\xff","b"]]}', WRONG[1].strip(), b'{"type":"in_force"}']
 )

@@ -198,7 +198,6 @@ class Switch(KernelMaps):
         self.looks += 1
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("word", [OWNER.encode(LookAtSwitch()), b"nonsense"])
 async def test_owner_who_never_reads_keeps_no_other_waiting(
     tmp_path: Path, word: bytes, caplog: pytest.LogCaptureFixture
@@ -224,7 +223,6 @@ async def test_owner_who_never_reads_keeps_no_other_waiting(
     assert len(caplog.records) <= 2
 
 
-@pytest.mark.trio
 async def test_a_host_that_is_reclaimed_while_it_is_lent_again_ends_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

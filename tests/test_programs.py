@@ -74,7 +74,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "stranger")
 
 
-@pytest.mark.trio
 async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
     tmp_path: Path, stranger: str
 ) -> None:
@@ -109,7 +108,6 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
 
 
 @pytest.mark.parametrize("how", ["itself", pytest.param("criu", marks=needs_criu)])
-@pytest.mark.trio
 async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
     tmp_path: Path, how: str
 ) -> None:
@@ -143,7 +141,6 @@ async def failure(at: Desk, program: Program, **given: Any) -> str:
     return failed.reason
 
 
-@pytest.mark.trio
 async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
     tmp_path: Path, stranger: str
 ) -> None:
@@ -158,7 +155,6 @@ async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
         assert "Permission denied" in await failure(at, Program([str(tmp_path / "plain")]))
 
 
-@pytest.mark.trio
 async def test_a_program_without_a_handler_is_not_killed_by_the_question(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
         job = await at.run(script(tmp_path / "deaf", "echo runs; sleep 2; echo done"), grace_s=0.3)
@@ -170,7 +166,6 @@ async def test_a_program_without_a_handler_is_not_killed_by_the_question(tmp_pat
         assert at.log().endswith("done\n")
 
 
-@pytest.mark.trio
 async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_final_checkpoint(
     tmp_path: Path,
 ) -> None:
@@ -188,7 +183,6 @@ async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_f
         assert pids_of(tmp_path / "slow") == []
 
 
-@pytest.mark.trio
 async def test_a_program_that_checkpoints_of_itself_is_saved_when_it_next_does(tmp_path: Path) -> None:
     counting = """
     cd "$RECLAIMNET_CHECKPOINT_DIRECTORY"; n=$(cat n 2>/dev/null || echo 0)
@@ -223,7 +217,6 @@ def pids_of(path: Path) -> list[int]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process-ID namespace")
 @pytest.mark.parametrize("how", ["kill", "cancel", "checkpoint"])
-@pytest.mark.trio
 async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_path: Path, how: str) -> None:
     daemon = tmp_path / "daemon"
     script(daemon, "trap '' TERM HUP; while :; do sleep 0.05; done")
@@ -252,7 +245,6 @@ async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts")
-@pytest.mark.trio
 async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_folder(tmp_path: Path) -> None:
     """A folder of the user's, mounted in the program's own, was packed into checkpoints, and emptied when its folder went."""
     precious = tmp_path / "home/precious"
@@ -285,7 +277,6 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
     assert precious.read_text() == "years of work"
 
 
-@pytest.mark.trio
 async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(criu.COMMAND, raising=False)
     program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
@@ -505,7 +496,6 @@ def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(
 # ---------------------------------------------------------------- the agent's side
 
 
-@pytest.mark.trio
 async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder_behind(
     tmp_path: Path,
 ) -> None:
@@ -542,7 +532,6 @@ def any_program(path: Path, text: str) -> Program:
 
 
 @needs_criu
-@pytest.mark.trio
 async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle_on_another_host(
     tmp_path: Path,
 ) -> None:
@@ -585,7 +574,6 @@ async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle
 
 
 @needs_criu
-@pytest.mark.trio
 async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_program_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -602,7 +590,6 @@ async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_prog
 
 
 @needs_criu
-@pytest.mark.trio
 async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_exit_code(
     tmp_path: Path,
 ) -> None:
@@ -627,7 +614,6 @@ async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_
         assert await failure(at, missing) == "it cannot be executed: /nonexistent: No such file or directory"
 
 
-@pytest.mark.trio
 async def test_without_criu_it_fails_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,7 +149,6 @@ ORDER = do.TakeSnapshot("job", 1, 1_000_001, False)
 
 
 @pytest.mark.alone
-@pytest.mark.trio
 @pytest.mark.parametrize("snapshots_stop", [False, True])
 async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, snapshots_stop: bool) -> None:
     async with running(tmp_path, snapshots_stop=snapshots_stop) as agent:
@@ -183,7 +182,6 @@ async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
 
 
 @pytest.mark.alone
-@pytest.mark.trio
 async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
     async with running(tmp_path) as agent:
         pid = agent._running[KEY].pid
@@ -194,7 +192,6 @@ async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tm
 
 
 @pytest.mark.alone
-@pytest.mark.trio
 async def test_job_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
     async with running(tmp_path) as agent, half_written(agent):
         for _ in range(3):
@@ -204,7 +201,6 @@ async def test_job_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None
 
 
 @pytest.mark.alone
-@pytest.mark.trio
 async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

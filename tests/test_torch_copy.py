@@ -155,7 +155,6 @@ def test_steps_get_the_memory_that_a_snapshot_had() -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.trio
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("device", DEVICES)
 async def test_a_job_killed_beside_its_snapshot_goes_on_to_the_last_bit(device: str, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from tests import stores
 from tests.stores import ingest
 
 CHUNK = 64 << 10
-pytestmark = [pytest.mark.trio, pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 
 @dataclass

@@ -112,7 +112,6 @@ def test_connection_cut_inside_a_frame_is_an_error() -> None:
         decoder.eof()
 
 
-@pytest.mark.trio
 async def test_channel_carries_messages_both_ways_and_ends_cleanly() -> None:
     left, right = trio.testing.memory_stream_pair()
     a, b = Channel(left, CODEC), Channel(right, CODEC)
@@ -124,7 +123,6 @@ async def test_channel_carries_messages_both_ways_and_ends_cleanly() -> None:
     assert await b.receive() is None
 
 
-@pytest.mark.trio
 async def test_concurrent_sends_do_not_mix_their_bytes() -> None:
     left, right = trio.testing.lockstep_stream_pair()
     a, b = Channel(left, CODEC), Channel(right, CODEC)
@@ -144,7 +142,6 @@ def sockets() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-@pytest.mark.trio
 async def test_messages_longer_than_the_kernel_takes_at_once_arrive_whole() -> None:
     ours, theirs = sockets()
     codec: Codec[Ping | Text] = Codec(Ping | Text, max_bytes=4 << 20)
@@ -164,7 +161,6 @@ async def test_messages_longer_than_the_kernel_takes_at_once_arrive_whole() -> N
     await there.aclose()
 
 
-@pytest.mark.trio
 async def test_a_peer_that_is_gone_and_an_end_that_was_closed_are_told_apart() -> None:
     ours, theirs = sockets()
     here = Channel(MessageStream(ours), CODEC)
@@ -178,7 +174,6 @@ async def test_a_peer_that_is_gone_and_an_end_that_was_closed_are_told_apart() -
             await use
 
 
-@pytest.mark.trio
 async def test_closing_ends_a_receive_that_waits() -> None:
     ours, theirs = sockets()
     stream = MessageStream(ours)

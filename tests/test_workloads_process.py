@@ -62,7 +62,6 @@ def third_party(path: Path, body: str) -> str:
     return "mine:Mine"
 
 
-@pytest.mark.trio
 async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         events = await all_events(await d.start(synthetic(steps=12)))
@@ -74,7 +73,6 @@ async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
         assert d.log() == ""
 
 
-@pytest.mark.trio
 async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outlived_by_nothing(
     tmp_path: Path,
 ) -> None:
@@ -94,7 +92,6 @@ async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outli
         )
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -114,7 +111,6 @@ async def test_a_workload_that_keeps_no_count_or_proves_nothing_says_so(
         assert [said in event.reason for event in events if isinstance(event, Failed)] == [True]
 
 
-@pytest.mark.trio
 async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         first = await d.start(synthetic(steps=1000))
@@ -130,7 +126,6 @@ async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path:
         assert Finished(taken.step + 3, state_digest(taken.step + 3)) in events
 
 
-@pytest.mark.trio
 async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000, step_s=0.002))
@@ -145,7 +140,6 @@ async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None
             assert workload.verify() == state_digest(snapshot.step)
 
 
-@pytest.mark.trio
 async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tmp_path: Path) -> None:
     name = third_party(
         tmp_path,
@@ -164,7 +158,6 @@ async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tm
         assert (first.size_bytes, second.size_bytes, second.stopped) == (20, 20, "")
 
 
-@pytest.mark.trio
 async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000))
@@ -175,7 +168,6 @@ async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: 
         await next_of(job, Progress)
 
 
-@pytest.mark.trio
 async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000))
@@ -191,7 +183,6 @@ async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
         assert "No such file" in (await next_of(missing, Failed)).reason
 
 
-@pytest.mark.trio
 async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     name = third_party(tmp_path, "def work(self): raise ZeroDivisionError('oh')")
     async with desk(tmp_path) as d:
@@ -201,7 +192,6 @@ async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_p
         assert "in work" in d.log()
 
 
-@pytest.mark.trio
 async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000))
@@ -217,7 +207,6 @@ async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> No
         assert not Path(f"/proc/{job.pid}").exists()
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("blow", KILLS)
 async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
     tmp_path: Path, blow: signal.Signals
@@ -230,7 +219,6 @@ async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
         assert exited == Exited(-blow, f"killed by {blow.name}", from_outside=True)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("step", [2**62 + 1, 2**63])
 async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
     tmp_path: Path, step: int
@@ -246,7 +234,6 @@ async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
         assert "$.step" in exited.reason
 
 
-@pytest.mark.trio
 async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000))
@@ -263,7 +250,6 @@ async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> No
             job.kill()
 
 
-@pytest.mark.trio
 async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
     name = third_party(
         tmp_path,
@@ -304,7 +290,6 @@ def work(self):
 KEEPS_THE_SOCKET = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(("dies", "lease_s"), [(True, math.inf), (False, 1.0)])
 async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
     tmp_path: Path, dies: bool, lease_s: float
@@ -319,7 +304,6 @@ async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
             await trio.sleep(0.01)
 
 
-@pytest.mark.trio
 async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Path) -> None:
     says = 'os.system("ls -l /proc/$PPID/fd > fds"); os.rename("fds", "held")'
     name = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
@@ -330,7 +314,6 @@ async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Pa
         assert "socket:" not in (tmp_path / "held").read_text()
 
 
-@pytest.mark.trio
 async def test_job_that_does_not_listen_is_killed_by_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +327,6 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
 
 
 @pytest.mark.parametrize("work", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
-@pytest.mark.trio
 async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
     name = third_party(tmp_path, f"def work(self): {work}")
     async with desk(tmp_path, lease_s=1.0) as d:
@@ -354,7 +336,6 @@ async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, wor
         assert d.lease.left_s() <= 0.0
 
 
-@pytest.mark.trio
 async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path) -> None:
     name = third_party(tmp_path, "def work(self): open('steps', 'ab').write(b'.'); time.sleep(0.001)")
     async with desk(tmp_path, lease_s=1.5) as d:
@@ -393,7 +374,6 @@ trio.run(main)
 """
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("blow", "lease_s"),
     [(signal.SIGKILL, 1e6), (signal.SIGSTOP, 1.0)],  # the server starts first
