@@ -10,6 +10,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ import trio
 
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
-from testbed.workloads.process import KILLS, Exited, ProcessGone, SnapshotImpossible
+from testbed.workloads.process import KILLS, Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
 from testbed.workloads.synthetic import Synthetic
-from tests.job_desk import all_events, desk, next_of
+from tests.job_desk import Desk, all_events, desk, next_of
 
 pytestmark = pytest.mark.alone
 
@@ -41,7 +43,7 @@ def state_digest(step: int) -> bytes:
     return workload.verify()
 
 
-def third_party(path: Path, body: str) -> str:
+def third_party(path: Path, body: str) -> WorkloadSpec:
     """A workload module that a user might write, in the job's working directory."""
     code = """
         import os, time
@@ -59,7 +61,28 @@ def third_party(path: Path, body: str) -> str:
             def verify(self): return b"mine"
     """
     (path / "mine.py").write_text(textwrap.dedent(code) + textwrap.indent(textwrap.dedent(body), "    "))
-    return "mine:Mine"
+    return WorkloadSpec("mine:Mine", {}, progress_per_s=1000.0)
+
+
+@asynccontextmanager
+async def begun(
+    path: Path, spec: WorkloadSpec, lease_s: float = math.inf
+) -> AsyncIterator[tuple[Desk, WorkloadProcess]]:
+    async with desk(path, lease_s) as d:
+        yield d, await d.start(spec)
+
+
+@asynccontextmanager
+async def running(path: Path, **how: Any) -> AsyncIterator[WorkloadProcess]:
+    """A job that computes."""
+    async with begun(path, synthetic(steps=1000, **how)) as (_, job):
+        await next_of(job, Started)
+        yield job
+
+
+async def outlived_by_no(child: int) -> None:
+    while state_of(child) not in (None, "Z"):
+        await trio.sleep(0.01)
 
 
 async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
@@ -105,9 +128,8 @@ async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outli
 async def test_a_workload_that_keeps_no_count_or_proves_nothing_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
 ) -> None:
-    name = third_party(tmp_path, body)
-    async with desk(tmp_path) as d:
-        events = await all_events(await d.start(WorkloadSpec(name, {})))
+    async with begun(tmp_path, third_party(tmp_path, body)) as (_, job):
+        events = await all_events(job)
         assert [said in event.reason for event in events if isinstance(event, Failed)] == [True]
 
 
@@ -127,9 +149,7 @@ async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path:
 
 
 async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000, step_s=0.002))
-        await next_of(job, Started)
+    async with running(tmp_path, step_s=0.002) as job:
         taken = [await job.snapshot(tmp_path / f"snap{n}") for n in range(5)]
         await next_of(job, Progress)
         steps = [t.step for t in taken]
@@ -141,7 +161,7 @@ async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None
 
 
 async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tmp_path: Path) -> None:
-    name = third_party(
+    spec = third_party(
         tmp_path,
         """
         def work(self): time.sleep(0.001)
@@ -151,17 +171,14 @@ async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tm
         def save(self, path): path.write_bytes(bytes(20))
         """,
     )
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}))
+    async with begun(tmp_path, spec) as (_, job):
         first, second = [await job.snapshot(tmp_path / f"snap{n}") for n in (1, 2)]
         assert first.stopped == "the state has grown to 20 bytes, there is room for 10"
         assert (first.size_bytes, second.size_bytes, second.stopped) == (20, 20, "")
 
 
 async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000))
-        await next_of(job, Started)
+    async with running(tmp_path) as job:
         with pytest.raises(SnapshotImpossible, match="No such file"):
             await job.snapshot(tmp_path / "nowhere" / "snap")
         assert (await job.snapshot(tmp_path / "snap")).step >= 0
@@ -184,18 +201,15 @@ async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
 
 
 async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
-    name = third_party(tmp_path, "def work(self): raise ZeroDivisionError('oh')")
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}))
+    spec = third_party(tmp_path, "def work(self): raise ZeroDivisionError('oh')")
+    async with begun(tmp_path, spec) as (d, job):
         assert (await next_of(job, Failed)).reason == "ZeroDivisionError: oh"
         assert await next_of(job, Exited) == Exited(1, "failed; see its log")
         assert "in work" in d.log()
 
 
 async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000))
-        await next_of(job, Started)
+    async with running(tmp_path) as job:
         job.kill()
         assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
         with pytest.raises(ProcessGone, match="SIGKILL"):
@@ -211,9 +225,7 @@ async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> No
 async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
     tmp_path: Path, blow: signal.Signals
 ) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000))
-        await next_of(job, Started)
+    async with running(tmp_path) as job:
         os.kill(job.pid, blow)
         exited = await next_of(job, Exited)
         assert exited == Exited(-blow, f"killed by {blow.name}", from_outside=True)
@@ -224,20 +236,18 @@ async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
     tmp_path: Path, step: int
 ) -> None:
     """Its agent repeated it in every Hello, and no coordinator took that host again."""
-    name = third_party(
+    spec = third_party(
         tmp_path, f"def work(self): time.sleep(0.01); self.step_number = {step} - 1; self.steps_total = 2**70"
     )
-    async with desk(tmp_path) as d:
-        exited = await next_of(await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0)), Exited)
+    async with begun(tmp_path, spec) as (_, job):
+        exited = await next_of(job, Exited)
         assert (exited.status, exited.from_outside) == (-9, False)
         assert "ended for what it said" in exited.reason
         assert "$.step" in exited.reason
 
 
 async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000))
-        await next_of(job, Started)
+    async with running(tmp_path) as job:
         os.kill(job.pid, signal.SIGSTOP)
         async with trio.open_nursery() as nursery:
 
@@ -248,28 +258,6 @@ async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> No
             nursery.start_soon(ask)
             await trio.sleep(0.02)
             job.kill()
-
-
-async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
-    name = third_party(
-        tmp_path,
-        """
-        def work(self):
-            if self.step_number == 0:
-                pid = os.fork()
-                if pid == 0: time.sleep(60)
-                Path("child").write_text(str(pid))
-            time.sleep(0.01)
-        """,
-    )
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0))
-        await next_of(job, Progress)
-        child = int((tmp_path / "child").read_text())
-        job.kill()
-        await next_of(job, Exited)
-        while state_of(child) not in (None, "Z"):
-            await trio.sleep(0.01)
 
 
 FORKS = """
@@ -290,25 +278,33 @@ def work(self):
 KEEPS_THE_SOCKET = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
 
 
+async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
+    spec = third_party(tmp_path, FORKS.format(before="pass", child="pass", dies=False))
+    async with begun(tmp_path, spec) as (_, job):
+        await next_of(job, Progress)
+        child = int((tmp_path / "child").read_text())
+        job.kill()
+        await next_of(job, Exited)
+        await outlived_by_no(child)
+
+
 @pytest.mark.parametrize(("dies", "lease_s"), [(True, math.inf), (False, 1.0)])
 async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
     tmp_path: Path, dies: bool, lease_s: float
 ) -> None:
-    name = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child="pass", dies=dies))
-    async with desk(tmp_path, lease_s) as d:
-        job = await d.start(WorkloadSpec(name, {}))
+    spec = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child="pass", dies=dies))
+    async with begun(tmp_path, spec, lease_s) as (_, job):
         exited = await next_of(job, Exited)
         assert (exited.from_outside, exited.lease_lapsed) == (dies, not dies)
         child = int((tmp_path / "child").read_text())
-        while state_of(child) not in (None, "Z"):
-            await trio.sleep(0.01)
+        await outlived_by_no(child)
 
 
 async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Path) -> None:
     says = 'os.system("ls -l /proc/$PPID/fd > fds"); os.rename("fds", "held")'
-    name = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
+    spec = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
     async with desk(tmp_path) as d:
-        await d.start(WorkloadSpec(name, {}))
+        await d.start(spec)
         while not (tmp_path / "held").exists():
             await trio.sleep(0.01)
         assert "socket:" not in (tmp_path / "held").read_text()
@@ -318,9 +314,8 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
-    name = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}))
+    spec = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")
+    async with begun(tmp_path, spec) as (_, job):
         while not (tmp_path / "deaf").exists():
             await trio.sleep(0.005)
         assert (await job.stop()).status == -9
@@ -328,18 +323,16 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
 
 @pytest.mark.parametrize("work", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
 async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
-    name = third_party(tmp_path, f"def work(self): {work}")
-    async with desk(tmp_path, lease_s=1.0) as d:
-        exited = await next_of(await d.start(WorkloadSpec(name, {})), Exited)
+    async with begun(tmp_path, third_party(tmp_path, f"def work(self): {work}"), lease_s=1.0) as (d, job):
+        exited = await next_of(job, Exited)
         assert exited.lease_lapsed
         assert exited.status == EXIT_LEASE_LAPSED
         assert d.lease.left_s() <= 0.0
 
 
 async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path) -> None:
-    name = third_party(tmp_path, "def work(self): open('steps', 'ab').write(b'.'); time.sleep(0.001)")
-    async with desk(tmp_path, lease_s=1.5) as d:
-        job = await d.start(WorkloadSpec(name, {}))
+    spec = third_party(tmp_path, "def work(self): open('steps', 'ab').write(b'.'); time.sleep(0.001)")
+    async with begun(tmp_path, spec, lease_s=1.5) as (d, job):
         await next_of(job, Progress)
         os.kill(job.pid, signal.SIGSTOP)
         while state_of(job.pid) != "T":
