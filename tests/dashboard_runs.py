@@ -1,7 +1,5 @@
 """Runs for the tests of the live page: a virtual one on disk, and as a coordinator's journal; pages served by a process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A Dask scheduler and workers on loopback, each a process of its own, for tests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

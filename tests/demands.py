@@ -1,7 +1,5 @@
 """Links shared among demands by name: `max_min.fill`, and rules that share links on columns (`Wants`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

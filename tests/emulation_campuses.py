@@ -1,7 +1,5 @@
 """Small campuses, what is changed of one and put back, sockets in its hosts, and snapshots of the machine."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

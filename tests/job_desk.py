@@ -1,7 +1,5 @@
 """Jobs in processes of their own, for tests: of a desk that listens to each, or of an agent that keeps their checkpoints."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

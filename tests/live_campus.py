@@ -1,7 +1,5 @@
 """A live run in a process of its own, for tests: started, disturbed, read."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

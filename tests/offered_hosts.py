@@ -1,7 +1,5 @@
 """P2's candidates a host at a time, as tests write them, and rules that take a list of these."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Small windows for an oracle, and judges of its plans that share no code with it."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Sequence

@@ -2,8 +2,6 @@
 have measured beside it.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Text of tables as a terminal shows it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from io import StringIO

@@ -3,8 +3,6 @@
 Production lines may grow only together with a line of README's "what it is for".
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

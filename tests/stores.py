@@ -1,7 +1,5 @@
 """Stores of checkpoints for tests: a host's own, and that of a standby that receives from it."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the agent decides, event by event, beside what the transcripts of `test_cores_scenarios` hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

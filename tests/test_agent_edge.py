@@ -1,7 +1,5 @@
 """An agent's part of the kernel: slots of the flow table, and what happens when there are none."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """Reports of agents on jobs and checkpoints, at and beyond their bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What an agent keeps of checkpoints that arrive, over real sockets, without the kernel's part."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import AsyncIterator

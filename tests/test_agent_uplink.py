@@ -1,7 +1,5 @@
 """An agent's loops by a clock that jumps: its connection to the coordinator, and what it looks at of a host."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any

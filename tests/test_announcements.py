@@ -1,7 +1,5 @@
 """Every order to send names a transfer that its receiver was told to expect, before the order; and nothing else is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

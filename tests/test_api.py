@@ -1,7 +1,5 @@
 """The program from Python: names that are cheap to import, tables that agree with the summary, docs and a notebook that run."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A campus as stock Mininet sees it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Available bandwidth: reserve, measured research, delivery, promises; payload, never below 0."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the baselines do in place of P1, P2 and P3: Slurm's queue, waiting for one's own host, a replica that computes too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints that may borrow (`Policy.borrows`): what is granted beside what, who has what of the reserve."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

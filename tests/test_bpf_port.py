@@ -1,7 +1,5 @@
 """BPF programs on real interfaces: attached, pinned, read back; and which frames a switch's port takes from its host."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

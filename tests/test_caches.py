@@ -1,7 +1,5 @@
 """What is compiled is kept where it can be written, is made once, and is never taken for that of other sources."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Spare files: bounded, out of sight, never written over while somebody reads them, never believed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import mmap

@@ -1,7 +1,5 @@
 """A scenario through the heap, and through the live hosts' code over streams in memory: same decisions, same times."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is compared between two worlds, what the journal says of costs, and the page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

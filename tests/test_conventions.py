@@ -1,7 +1,5 @@
 """The conventions of a good command: its version, JSON for scripts, quiet, levels of logs, completion, files under sudo."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The live page without a browser: what it knows of a run, and what it answers to whom."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

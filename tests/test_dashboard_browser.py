@@ -1,7 +1,5 @@
 """The live page in a browser: its console stays empty, it follows and replays runs, shows events, and owners' switches act."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

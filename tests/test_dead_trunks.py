@@ -1,7 +1,5 @@
 """Trunks that die: one rule for tables, plans and the virtual campus; migrations that are moved with their promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

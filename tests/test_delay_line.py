@@ -1,7 +1,5 @@
 """Links of a live campus: delay, jitter and loss, what is said of them, and changes at random."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The documentation says what the program does: pages are current, links lead somewhere, commands run."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import importlib.util

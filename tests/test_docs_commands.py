@@ -1,7 +1,5 @@
 """Every command, and every snippet of Python, TOML or YAML, that the pages print: played as printed, or at least understood."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

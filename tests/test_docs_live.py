@@ -1,7 +1,5 @@
 """Commands and snippets of the pages that need a campus: one that stands, as `up` makes it, and one for each page of Python."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

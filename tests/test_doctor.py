@@ -1,7 +1,5 @@
 """The capability probe: honest, complete, and without a trace."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -3,8 +3,6 @@
 LIVE_STORMS="11 12 13" pytest tests/test_dying_trunks_live.py
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Elementary functions: near the true value, the same for numbers and arrays, and the same whatever the processor offers."""
 
-from __future__ import annotations
-
 import decimal
 import math
 import os

@@ -1,7 +1,5 @@
 """The live campus through Mininet's interface: as described, with functions forked into its hosts, and gone without a trace."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

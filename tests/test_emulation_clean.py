@@ -1,7 +1,5 @@
 """After kill -9 of a campus: cleaning removes exactly what it made; a running campus and strangers' objects survive."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

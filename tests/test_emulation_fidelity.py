@@ -1,7 +1,5 @@
 """The fidelity verdict: what makes a run invalid, and rates of real links against what they declare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan of a campus, and the encoding of its shaping: pure, no kernel."""
 
-from __future__ import annotations
-
 import struct
 
 from hypothesis import given

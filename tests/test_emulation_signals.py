@@ -5,8 +5,6 @@ On both fabrics: Open vSwitch's daemons and its controller are processes of a ca
 fabric took before, so that a slow machine shifts it and never fails it.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Exit statuses: each error ends a command with the status that the table gives it, alone or out of nurseries."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

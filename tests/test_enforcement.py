@@ -1,7 +1,5 @@
 """From a grant to socket options and buckets, the read-back that catches a difference, and what a transfer may hand over."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

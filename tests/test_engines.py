@@ -1,7 +1,5 @@
 """Where tasks are played makes no difference to results, and lost workers none to whether there are any."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The programs of experiments/examples: each is run as a reader runs it, shortened, and prints what it is about."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

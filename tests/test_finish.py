@@ -1,7 +1,5 @@
 """Every event leaves nothing undone: what follows from it is planned, shared and told before it ends, and once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs that ask for several GPUs of one host: never more than it has, one process on all of them, GPU time counted for each."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import replace

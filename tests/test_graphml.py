@@ -1,7 +1,5 @@
 """Networks of others, in GraphML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Job files: what is read is what is submitted, and those that the documentation ships compute what they say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs that must go at once: the most demanding is placed first, so as many find GPUs as can."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

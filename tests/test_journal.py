@@ -1,7 +1,5 @@
 """The journal: what was committed survives, what was not does not appear."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Journals as torn disks, other versions and strangers leave them: read, or refused in words that name file and line."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """No choice of checkpoints costs less than the bound: against random ones, played second by second, and near the best of them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The ledger: what a crash leaves, and that cleaning removes exactly it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Admission by the age of the gap: shapes, the search for one, its trial on newer jobs, and the controller."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 `test_dying_trunks_live` plays such events live.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

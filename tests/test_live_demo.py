@@ -1,7 +1,5 @@
 """The main job, live: short runs of the demonstration, undisturbed and disturbed, and one beside its virtual twin."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os

@@ -1,7 +1,5 @@
 """Lost GPU time: its parts, told apart by the journal alone, add up to what jobs had and did not use."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any

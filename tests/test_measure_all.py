@@ -1,7 +1,5 @@
 """`reclaimnet measure`: every benchmark has the common frame; `all` runs them one after the other onto one page."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmark of the coordinator's tick: its world is a real one, and its figures are what they say."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

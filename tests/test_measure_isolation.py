@@ -1,7 +1,5 @@
 """`reclaimnet measure isolation`: rows, frames, verdicts, and one row of it in the kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

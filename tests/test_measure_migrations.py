@@ -1,7 +1,5 @@
 """`reclaimnet measure migrations`: its waves, how a run is read and judged, and one wave in the kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

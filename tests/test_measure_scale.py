@@ -1,7 +1,5 @@
 """`reclaimnet measure` of scale, bring-up and snapshots: scenarios, figures, and a small run of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

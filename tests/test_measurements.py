@@ -1,7 +1,5 @@
 """Curves of what jobs measured: read from any output, drawn with their attempts marked."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

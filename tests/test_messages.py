@@ -3,8 +3,6 @@
 `RECLAIMNET_LIES=50` plays fifty times as many, `RECLAIMNET_LIES_SEED` others.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import struct

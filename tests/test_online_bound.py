@@ -1,7 +1,5 @@
 """What emergencies and pauses take at least of whoever does not know the future: from journals by hand, and below every row."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from math import inf

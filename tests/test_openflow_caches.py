@@ -1,7 +1,5 @@
 """Waiting for the caches of a switch daemon: its control socket is played, its answers are what Open vSwitch's are."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """The controller as it runs, with switches that are played: one that lacks bundles, one that refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Routes of several paths, judged by packets that are sent through the tables on paper."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

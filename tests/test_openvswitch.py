@@ -1,7 +1,5 @@
 """The Open vSwitch fabric on this machine: several paths, trunks that are cut, controllers that die, others' controllers."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Switches of both fabrics against a root user of a host, who sends what frames they like past all that the host enforces."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

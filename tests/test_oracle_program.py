@@ -1,7 +1,5 @@
 """An oracle's windows: optimal by brute force, feasible by an independent judge, and honest about what is not proved."""
 
-from __future__ import annotations
-
 from math import inf
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs of a user's own on a live campus: submitted, followed, moved by a reclaim, their failures explained."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

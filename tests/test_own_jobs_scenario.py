@@ -1,7 +1,5 @@
 """Jobs of a user's own in scenario files: read with the keys of a job file, played in either world."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from dataclasses import replace

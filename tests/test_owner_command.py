@@ -1,7 +1,5 @@
 """Owners: their command, their datagrams, and what they do in a live run."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Every kind of page in Chromium: nothing breaks WCAG AA, every mark is reached by keyboard, two months open at once."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plots are SVG files with colours for light and dark pages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

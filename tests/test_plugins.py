@@ -1,7 +1,5 @@
 """Policies, campuses, traces and workloads of a user's own: by `module:name` or an entry point, without touching the project."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Any executable as a job: asked for checkpoints by a signal, restored from its directory, ended with all that it started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The live display fits the terminal it is given, and says plain lines where there is none."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

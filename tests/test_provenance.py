@@ -1,7 +1,5 @@
 """Results say where they come from, and two commands never write into one directory at once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -6,8 +6,6 @@ repository, and the file that the environment variable RECLAIMNET_VECTORS names.
 Times are hours in paper B (p1); in paper A (p2) hazards are per hour and everything else is in seconds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Research in the virtual campus where switches have several ways: shared as their groups share it, also when trunks die."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

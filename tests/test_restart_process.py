@@ -3,8 +3,6 @@
 Each scenario is a process in a network namespace of its own, whose loopback has the address of the campus's one volunteer.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

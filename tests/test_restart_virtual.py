@@ -1,7 +1,5 @@
 """A coordinator that is killed and begins again from its journal: nothing is lost, no two copies run, what was agreed stands."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Max-min shares of a network: held to the properties that define them, and to hand-made cases."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Snapshots of jobs that go on: what is copied, when a job stands still instead, what is left of one that comes to nothing."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import AsyncIterator

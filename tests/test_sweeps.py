@@ -1,7 +1,5 @@
 """Sweeps: which runs, each once, going on where they stopped; tables that depend on nothing but the plan and the program."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal

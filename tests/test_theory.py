@@ -1,7 +1,5 @@
 """Paper B's closed forms against computations that know nothing of them: chains solved as matrices, LPs, a simulation."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Snapshots of training jobs that go on, in memory and on a GPU; what a checkpoint of one is worth on the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

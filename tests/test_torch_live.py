@@ -1,7 +1,5 @@
 """A transformer is trained on a live campus whose owners take three hosts back: its losses are those of a twin left alone."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

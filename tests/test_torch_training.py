@@ -1,7 +1,5 @@
 """Training jobs: killed anywhere, gone on from any checkpoint, to the last bit what they would have been."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

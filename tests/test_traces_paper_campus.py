@@ -1,7 +1,5 @@
 """Paper A's campus: exact counts, laws within stated tolerances over several seeds, at every length of run."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from dataclasses import replace

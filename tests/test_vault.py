@@ -1,7 +1,5 @@
 """The second copy: where it goes, when, and that a job whose host and standby are taken together goes on from it."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.core.lifecycle import checkpoints, second_copy

@@ -1,7 +1,5 @@
 """Everybody else's traffic: it is on the links, switches count it, decisions follow it, promises outlive it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Virtual runs as a whole: same seed, same bytes; promises kept; what is left out changes no decision."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

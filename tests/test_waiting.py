@@ -1,7 +1,5 @@
 """No job waits for ever for a word that does not come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path

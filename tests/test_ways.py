@@ -1,7 +1,5 @@
 """Several ways from one host to another: which there are, which a migration is admitted on, and how it changes to another."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A wheel and an sdist hold what the program needs, and what they hold works where nothing of the tree is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A job in a process of its own: it can be heard, snapshotted, moved and ended, and never outlives its right to run."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

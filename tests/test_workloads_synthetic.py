@@ -1,7 +1,5 @@
 """The synthetic job: its state at step n is a closed function of its parameters and n, and it can prove it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

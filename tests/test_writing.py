@@ -1,7 +1,5 @@
 """Files of results are there as a whole or not at all, and what a disk refuses is said with the file's name."""
 
-from __future__ import annotations
-
 import os
 import resource
 from functools import partial

@@ -4,8 +4,6 @@ Named mistakes first: those of `wrong_files.toml`. Then files
 with a line or some bytes wrong: `RECLAIMNET_FUZZ=20 RECLAIMNET_FUZZ_SEED=x` tries twenty times as many, others.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """A training job with everything that a state can hide in, in memory or on a GPU; what tests of such jobs put back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Everything is `experiments.worlds.virtual`; here are a small campus, its parameters, failures at random, and a few questions.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

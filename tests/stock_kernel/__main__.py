@@ -7,8 +7,6 @@ the machine does something else. So bounds of time hold in it as they stand in t
 and what it says of durations is no measurement.
 """
 
-from __future__ import annotations
-
 import lzma
 import os
 import platform
