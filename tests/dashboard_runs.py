@@ -88,7 +88,6 @@ def served(*argv: str) -> Iterator[str]:
         [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
-    assert process.stdout is not None
     try:
         yield process.stdout.readline().split()[-1]
     finally:

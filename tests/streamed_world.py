@@ -378,7 +378,6 @@ class StreamedWorld(RecordedWorld):
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
         end = self.hosts[name].end
-        assert end is not None
         end.break_off(agent_after_s, hears_end=True)  # as the virtual world has it
         end.other.break_off(coordinator_after_s)
 

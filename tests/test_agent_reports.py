@@ -111,7 +111,6 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     for _ in range(MOST_KILLED):
         attempt, host = campus.known.attempt, campus.known.host
         newest = campus.world.coordinator.cluster.freshest(campus.known)
-        assert newest is not None
         effects = campus.say(host, m.JobEnded("a", attempt, "killed", 0, reason="killed by signal 9"))
         assert facts_of(effects, f.JobStopped)[0].cause == "killed"
         [dispatched] = facts_of(effects, f.JobDispatched)

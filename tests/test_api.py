@@ -197,12 +197,12 @@ def test_the_live_page_finds_the_campus_of_a_run_beside_its_facts(tmp_path: Path
 @pytest.mark.parametrize(
     ("played", "wrong"),
     [
-        (lambda: simulate(5), "scenario = 5: a Scenario, a scenario file"),  # type: ignore[arg-type]
-        (lambda: simulate("example:lab", trace=5), "trace = 5: records"),  # type: ignore[arg-type]
-        (lambda: sweep("example:lab", trace=[5]), r"trace = \[5\]: records"),  # type: ignore[list-item]
-        (lambda: sweep("example:lab", seeds=3), "seeds = 3: several"),  # type: ignore[arg-type]
-        (lambda: sweep("example:lab", policies=3), "policies = 3: several"),  # type: ignore[arg-type]
-        (lambda: sweep("example:lab", settings=["jobs.step"]), "settings = .*: values by"),  # type: ignore[arg-type]
+        (lambda: simulate(5), "scenario = 5: a Scenario, a scenario file"),
+        (lambda: simulate("example:lab", trace=5), "trace = 5: records"),
+        (lambda: sweep("example:lab", trace=[5]), r"trace = \[5\]: records"),
+        (lambda: sweep("example:lab", seeds=3), "seeds = 3: several"),
+        (lambda: sweep("example:lab", policies=3), "policies = 3: several"),
+        (lambda: sweep("example:lab", settings=["jobs.step"]), "settings = .*: values by"),
     ],
 )
 def test_an_argument_of_another_kind_is_refused_in_words(played: Callable[[], object], wrong: str) -> None:
@@ -212,9 +212,9 @@ def test_an_argument_of_another_kind_is_refused_in_words(played: Callable[[], ob
 
 def test_what_is_no_policy_is_refused_and_one_name_is_one_policy() -> None:
     with pytest.raises(SpecError, match="policy = 5: a name"):
-        simulate(demo_scenario(hosts=4, buildings=2, seconds=5.0), policy=5)  # type: ignore[arg-type]
+        simulate(demo_scenario(hosts=4, buildings=2, seconds=5.0), policy=5)
     scenario = demo_scenario(hosts=4, buildings=2, seconds=5.0)
     with pytest.raises(SpecError, match="other processes have to find them"):
-        sweep(scenario, policies=[Policy("mine")], seeds=[1], workers=1)  # type: ignore[list-item]
+        sweep(scenario, policies=[Policy("mine")], seeds=[1], workers=1)
     found = sweep(scenario, policies="static", seeds=[1], figures="jobs.finished", workers=1)
     assert (found.plan.policies, found.plan.figures) == (("static",), ("jobs.finished",))

@@ -118,7 +118,6 @@ def another_process(path: Path) -> Iterator[Callable[[], bytes]]:
     program = "import sys; f = open(sys.argv[1], 'rb'); print(flush=True); input(); sys.stdout.buffer.write(f.read())"
     argv = [sys.executable, "-c", program, str(path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         try:
             yield lambda: process.communicate(b"\n")[0]

@@ -76,7 +76,6 @@ def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
         assert not set(seen.queue) & set(seen.head)
     for job, where in whereabouts(facts).items():
         row = seen.jobs.get(job)
-        assert row is not None
         assert row["phase"] in PHASE[where], job
         assert (row["phase"] in ("starting", "running", "moving")) == any(
             job in host["jobs"] for host in seen.hosts.values()
@@ -114,7 +113,7 @@ def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
 
 def test_what_readers_receive_adds_up_to_the_whole_however_often_they_look() -> None:
     campus, facts = runs.scenario().played().campus, runs.facts()
-    seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
+    seen = Feed(_Listed(campus, facts))
     stores: dict[int, dict[str, Any]] = {every: {"bars": {}, "spans": {}} for every in (1, 7, 150)}
     known = dict.fromkeys(stores, (0, 0))
     for number, (at_s, fact) in enumerate(facts, 1):

@@ -198,7 +198,6 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
     script.write_text("sh sleep 100\n")
     out = tmp_path / "out"
     with running(out, "up", "--hosts", "2", "--web", "0", "--script", str(script)) as run:
-        assert run.process.stdout is not None
         said: list[str] = []
         while "#token=" not in (said or [""])[-1]:
             said.append(run.process.stdout.readline())

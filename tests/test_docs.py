@@ -28,7 +28,6 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -117,7 +116,6 @@ def test_the_dockerfile_and_the_public_checks_do_what_the_makefile_does() -> Non
     pythons = {"bookworm": (3, 11), "trixie": (3, 13)}
     [debian] = re.findall(r"^FROM debian:(\w+)", image, re.MULTILINE)
     needed = re.search(r"python_requires = >=(\d+)\.(\d+)", (ROOT / "setup.cfg").read_text())
-    assert needed is not None
     assert pythons[debian] >= (int(needed[1]), int(needed[2]))
     checks = (ROOT / ".github/workflows/ci.yml").read_text()
     targets = set(re.findall(r"^([\w-]+):", made, re.MULTILINE))

@@ -205,7 +205,7 @@ def test_change_that_cannot_be_is_refused(
     campus: LiveCampus, a: str, b: str, change: dict[str, object], said: str
 ) -> None:
     with pytest.raises(SpecError, match=said):
-        campus.set_link(a, b, **change)  # type: ignore[arg-type]
+        campus.set_link(a, b, **change)
     read_back(campus)
 
 

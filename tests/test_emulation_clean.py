@@ -64,7 +64,6 @@ def killed(tmp_path: Path) -> tuple[str, list[int]]:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True
     )
-    assert owner.stdout is not None
     with owner.stdout:
         campus_id, *holders = owner.stdout.readline().split()
     os.kill(owner.pid, signal.SIGKILL)

@@ -94,11 +94,9 @@ class Nursery:
         assert self._read() == ["ready"]
 
     def _read(self) -> list[str]:
-        assert self._process.stdout is not None
         return self._process.stdout.readline().split()
 
     def _write(self, word: str) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
 
     def run(self, fabric: str, *signums: int, after_s: float = 0.0) -> tuple[int, int, float]:
@@ -127,7 +125,6 @@ class Nursery:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
             stream.close()
 
 

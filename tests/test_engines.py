@@ -77,7 +77,7 @@ def test_a_users_module_travels_with_its_tasks_and_a_changed_one_is_read_anew(
     for answer in (41, 42):
         file.write_text(f"def answer(_): return {{'answer': {answer}, 'cwd': ''}}\n")
         sys.modules.pop("travels", None)
-        import travels  # type: ignore[import-not-found]
+        import travels
 
         engine = Engine(dask=dask.address, modules={"travels.py": file})
         with engine.opened(1) as play:

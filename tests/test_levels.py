@@ -227,7 +227,7 @@ def test_too_little_of_a_past_leaves_the_start_alone() -> None:
 @pytest.mark.parametrize("wrong", [{"every": 0}, {"r0": 9.0}, {"r_max": float("inf")}, {"window": 0}])
 def test_parameters_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"every|r0|window"):
-        Replay(3.0, **wrong)  # type: ignore[arg-type]
+        Replay(3.0, **wrong)
 
 
 @pytest.mark.parametrize("r0", [0.05, 6.0])
@@ -344,7 +344,7 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
     core.handle(ev.SubmitAsked(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
     effects = core.handle(ev.Woke(), 3.0)
     assert busy.done == 0
-    assert effects[0].fact == f.JobRedirected("a", 0, 3.0, 2.0)  # type: ignore[union-attr]
+    assert effects[0].fact == f.JobRedirected("a", 0, 3.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_measured_reclaim_is_planned_admitted_and_called_off_again(campus: Cam
         said.extend(effects)
         return effects
 
-    at_work.core.handle = listen  # type: ignore[method-assign]
+    at_work.core.handle = listen
     at_work._reclaim(1)
     kinds = [type(effect.fact) for effect in said if isinstance(effect, do.Record)]
     assert f.HostReclaimed in kinds and f.MigrationAdmitted in kinds and f.HostReturned in kinds

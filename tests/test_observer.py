@@ -138,7 +138,6 @@ with socket.socket(type=socket.SOCK_DGRAM) as udp:
             subprocess.Popen(capture, stderr=subprocess.PIPE, text=True) as tcpdump,
         ):
             try:
-                assert tcpdump.stderr is not None
                 assert "listening on h1-eth0" in tcpdump.stderr.readline()
                 until_s = time.monotonic() + 30.0
                 sender = net.get("h2").popen([sys.executable, "-c", send])

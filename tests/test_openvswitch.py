@@ -84,7 +84,6 @@ def until(true: Callable[[], bool], what: str) -> None:
 def without_controller(campus: LiveCampus) -> Iterator[OpenvSwitchFabric]:
     """After the block there is another one, which has programmed all switches."""
     openflow = campus.openflow
-    assert openflow
     openflow.stop_controller()
     try:
         yield openflow
@@ -106,7 +105,6 @@ def cut(campus: LiveCampus, a: str, b: str) -> Iterator[None]:
 @contextlib.contextmanager
 def told(campus: LiveCampus) -> Iterator[Callable[[object], None]]:
     """Tell the controller something, as a coordinator does."""
-    assert campus.openflow
     with socket.socket(socket.AF_UNIX) as coordinator:
         coordinator.settimeout(LIMIT_S)
         coordinator.connect(str(campus.openflow.socket))
@@ -114,7 +112,6 @@ def told(campus: LiveCampus) -> Iterator[Callable[[object], None]]:
 
 
 def trunk_events(campus: LiveCampus) -> list[tuple[list[str], bool]]:
-    assert campus.openflow
     return [(e["between"], e["up"]) for e in campus.openflow.read_events() if e["event"] == "trunk"]
 
 
@@ -134,7 +131,6 @@ def reaches(campus: LiveCampus, a: str, b: str, tos: int) -> bool:
 
 
 def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
-    assert campus.openflow
     shown = campus.get("s1").cmd("ovs-vsctl get bridge s1 datapath_type").strip()
     assert shown == ("system" if campus.openflow.in_kernel else "netdev")
     # all ports of the kernel's datapath belong to one interface, those of the userspace one to none
@@ -266,7 +262,6 @@ def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus
 
 def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCampus) -> None:
     openflow = campus.openflow
-    assert openflow
     before, said = flows(campus), len(openflow.read_events())
 
     def slots() -> set[tuple[int, ...]]:
@@ -326,7 +321,6 @@ def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_b
         assert not reaches(net, "h1", "h2", 0)  # secure: nothing is forwarded that nobody asked for
         with running("core", str(tmp_path / "hub.py")), running("h2", "-c", ANSWERING) as server:
             until(lambda: reaches(net, "h1", "h2", 0), "the hub forwards")
-            assert server.stdout
             server.stdout.readline()
             there = (net.get("h2").IP(), 7000)
             asking = f"import socket; print(socket.create_connection({there}, 20).recv(9))"
@@ -362,7 +356,6 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     )
     builder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=REPOSITORY)
     try:
-        assert builder.stdout
         campus_id = builder.stdout.readline().decode().strip()
         assert len(cleaning.marked_processes(campus_id)) >= 3
     finally:
@@ -377,7 +370,6 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ovsdb-server", "ovs-vswitchd", "controller"])
 def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: LiveCampus, name: str) -> None:
     openflow = campus.openflow
-    assert openflow
     pid, before, restarts = openflow.pid(name), flows(campus), openflow.restarts
     assert pid
     os.kill(pid, signal.SIGKILL)
@@ -460,7 +452,6 @@ def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
 
 def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense(campus: LiveCampus) -> None:
     openflow = campus.openflow
-    assert openflow
     pin = WayPin(1, ("h1", "l1", "s2", "l2", "h3"))
     with socket.socket(socket.AF_UNIX) as coordinator, coordinator.makefile("rb") as answers:
         coordinator.settimeout(LIMIT_S)
@@ -555,7 +546,6 @@ while time.monotonic() < end:
 
 def room(campus: LiveCampus) -> tuple[list[int], set[int]]:
     """Bytes that the switch daemon's packet sockets hold: those that it sends by, and those of its ports."""
-    assert campus.openflow
     pid, sends, hears = campus.openflow.pid("ovs-vswitchd"), [], set()
     assert pid
     for found in packet_sockets(pid):
@@ -568,7 +558,6 @@ def room(campus: LiveCampus) -> tuple[list[int], set[int]]:
 
 def test_packet_sockets_have_room_also_of_a_port_that_is_another_cables(campus: LiveCampus) -> None:
     openflow = campus.openflow
-    assert openflow
     if openflow.in_kernel:
         assert room(campus)[1] == set()  # the kernel forwards, and the daemon hears by none
         return

@@ -128,7 +128,6 @@ def transfer_times(
 def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() -> None:
     carrier, links = transfer_times((80e6, 20e6, 40e6, 80e6))
     sending = carrier.whole(9e9, links, 350.0)
-    assert sending is not None
     pieces = sending.bookings
     assert [piece.rate_bytes_per_s for piece in pieces] == [20e6, 40e6, 80e6]
     carried = sum((p.until_s - p.from_s) * p.rate_bytes_per_s * PACING_SHARE for p in pieces)
@@ -140,7 +139,6 @@ def test_a_checkpoint_is_laid_out_beside_what_others_have_of_its_links() -> None
     carrier, links = transfer_times(overhead_s=0.0)
     others = [Booking((links[0],), 100.0, 200.0, 50e6), Booking((links[-1],), 150.0, 180.0, 30e6)]
     sending = carrier.whole(9e9, links, 210.0, others)
-    assert sending is not None
     rates = [(piece.from_s, piece.until_s, piece.rate_bytes_per_s) for piece in sending.bookings[1:]]
     assert rates == [(100.0, 150.0, 30e6), (150.0, 180.0, 30e6), (180.0, 200.0, 30e6), (200.0, 210.0, 80e6)]
     carried = sum((p.until_s - p.from_s) * p.rate_bytes_per_s * PACING_SHARE for p in sending.bookings)

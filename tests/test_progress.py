@@ -52,7 +52,7 @@ def status(campus: Campus, **changes: object) -> Status:
         "level": 1.62,
     }
     known = {"mean_cost": 1.9, "mean_delay_s": 0.8, "counts": {"running": 4, "finished": 2}}
-    return Status(**{**values, **known, **changes})  # type: ignore[arg-type]
+    return Status(**{**values, **known, **changes})
 
 
 def drawn(width: int, height: int, campus: Campus, **changes: object) -> list[str]:

@@ -49,7 +49,6 @@ def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_pa
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with first:
-        assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(SetupError, match=rf"process {first.pid} .* writes there: .* another --out"):
             options.results_folder(tmp_path)

@@ -77,8 +77,6 @@ def live(rule: Rule, history: History, ttl_s: float) -> list[Fate]:
 
 
 def fates(outcome: ReplayOutcome) -> list[Fate]:
-    assert outcome.decisions is not None
-    assert outcome.delays_s is not None
     return [Fate(*pair) for pair in zip(outcome.decisions.tolist(), outcome.delays_s.tolist(), strict=True)]
 
 
@@ -122,7 +120,7 @@ def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(
 ) -> None:
     history = random_history(2, 20_000)
     compiled = replay(rule, *history, 0.25, record=True)
-    monkeypatch.setattr(replaying, "run", replaying.run.py_func)  # type: ignore[attr-defined]
+    monkeypatch.setattr(replaying, "run", replaying.run.py_func)
     assert bits(replay(rule, *history, 0.25, record=True)) == bits(compiled)
 
 

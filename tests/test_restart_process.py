@@ -55,7 +55,7 @@ class Agent(Driver[ev.Event, do.Effect]):
         self.core = AgentCore("h1", 1, 7200)
         self.started: list[tuple[str, int]] = []
         self.killed: list[tuple[str, int]] = []
-        self.link = CoordinatorLink(("10.1.0.1", PORT), _NoKernel(), self.handle)  # type: ignore[arg-type]
+        self.link = CoordinatorLink(("10.1.0.1", PORT), _NoKernel(), self.handle)
 
     def perform(self, effect: do.Effect) -> None:
         match effect:
@@ -93,7 +93,6 @@ class Process:
         self.now = subprocess.Popen(self.argv, stderr=self.log)
 
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
-        assert self.now is not None
         self.now.send_signal(how)
         self.now.wait(10)
 

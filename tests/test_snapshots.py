@@ -122,7 +122,6 @@ def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
     speeds.observe(size, SnapshotCost(0.01, 0.1), final=False)
     speeds.observe(size, SnapshotCost(0.02, 0.3), final=False)
     told = speeds.told
-    assert told is not None
     assert size / told.pause_bytes_per_s == pytest.approx(0.01 + GAIN * 0.01)
     assert size / told.write_bytes_per_s == pytest.approx(0.1 + GAIN * 0.2)
 
@@ -209,7 +208,7 @@ async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept
         def slow(*args: object) -> object:
             reached.set()
             go_on.wait(10.0)
-            return ingest(*args)  # type: ignore[arg-type]
+            return ingest(*args)
 
         monkeypatch.setattr(agent.store, "ingest", slow)
         async with trio.open_nursery() as nursery:

@@ -94,7 +94,7 @@ def backwards(_: int) -> Iterator[Play]:
 
 def test_tables_do_not_depend_on_which_run_ended_first(tmp_path: Path) -> None:
     forwards, reverse = Engine(1), Engine(1)
-    reverse.opened = backwards  # type: ignore[method-assign]
+    reverse.opened = backwards
     for name, engine in (("a", forwards), ("b", reverse)):
         run_sweep(plan_of(), engine, None).write(tmp_path / name)
     for file in ("runs.csv", "runs.parquet", "intervals.csv", "sweep.svg"):

@@ -174,7 +174,7 @@ async def test_a_job_killed_beside_its_snapshot_goes_on_to_the_last_bit(device: 
     twin = Motley(spec.params)
     twin.begin()
     losses = {}
-    twin.measured = lambda **values: losses.update({twin.step_number: values["loss"]})  # type: ignore[method-assign]
+    twin.measured = lambda **values: losses.update({twin.step_number: values["loss"]})
     while twin.step_number < 400:
         twin.step()
     assert {line["step"] for line in told} == set(losses)

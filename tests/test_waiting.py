@@ -42,7 +42,6 @@ class Silent:
         """(sender, receiver) of the job's checkpoint, which is on its way to a host that has none."""
         cluster = self.core.cluster
         checkpoint = cluster.freshest(self.job)
-        assert checkpoint is not None
         cluster.advance(self.job, "interrupted")
         release(cluster, self.job)
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
@@ -65,7 +64,6 @@ def test_a_checkpoint_that_arrived_without_a_word_is_ordered_again_and_its_recei
     silent: Silent,
 ) -> None:
     sender, to = silent.fetch()
-    assert silent.job.restore is not None
     stored = silent.job.restore.stored
     silent.say(sender, m.TransferEnded("t", "a", stored.sequence, to, True, 0, 1, 0.1))
     again = next(found for effects in silent.wakes(1000.0) if (found := orders(effects, m.SendStored)))
@@ -136,7 +134,6 @@ def test_job_has_failed_when_it_is_said_twice_and_goes_on_elsewhere_the_first_ti
 
 def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:
     _, to = silent.fetch()
-    assert silent.job.restore is not None
     silent.say(to, m.CheckpointStored(silent.job.restore.stored))
     attempt = silent.job.attempt
     told = next(found for effects in silent.wakes(1e6) if (found := orders(effects, m.StopJob)))

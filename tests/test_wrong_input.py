@@ -36,7 +36,7 @@ from topologies.errors import SpecError
 from topologies.presets import three_tier
 
 ROWS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("wrong_files.toml").read_text())
-RIGHT: dict[str, str] = ROWS.pop("right")  # type: ignore[assignment]
+RIGHT: dict[str, str] = ROWS.pop("right")
 NUMBER, GAP = RIGHT["campus"].partition("8.6"), ('{"metadata": {"gap_seconds": ', '}, "data": [1, 2]}')
 # (text, key, part of what is allowed) of files that are too long to be read
 HUGE: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -155,7 +155,6 @@ def one_line_wrong(text: str, draw: random.Random) -> str:
             found = draw.choice(
                 list(re.finditer(r"[0-9.]+|\"[^\"]*\"|[a-z_]+", line)) or [re.match("", line)]
             )
-            assert found is not None
             lines[place] = line[: found.start()] + draw.choice(VALUES) + line[found.end() :]
     return "\n".join(lines) + "\n"
 
