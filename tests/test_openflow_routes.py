@@ -43,6 +43,13 @@ HOSTS_PORT = 1024
 EF = {"eth_type": 0x0800, "ip_dscp": 46}
 BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
 Dead = frozenset[frozenset[str]]
+Loads = dict[tuple[str, str], float]
+DRAWS = st.randoms(use_true_random=False)
+
+
+def picked(most: int) -> st.SearchStrategy[list[int]]:
+    """Numbers of trunks."""
+    return st.lists(st.integers(0, 30), max_size=most)
 
 
 def as_installed(tables: SwitchTables) -> Installed:
@@ -143,7 +150,7 @@ def some_dead(topology: Topology, picks: list[int]) -> Dead:
     return frozenset(topology.trunks[p % len(topology.trunks)].ends for p in picks)
 
 
-def some_loads(topology: Topology, draws: random.Random) -> dict[tuple[str, str], float]:
+def some_loads(topology: Topology, draws: random.Random) -> Loads:
     """Up to one and a half times what a trunk carries, on some of them."""
     ways = [(a, b, t.rate_bytes_per_s) for t in topology.trunks for a, b in permutations(sorted(t.ends))]
     return {(a, b): draws.random() * 1.5 * rate for a, b, rate in ways if draws.random() < 0.5}
@@ -153,10 +160,14 @@ def addressed(traffic: dict[str, object], a: Station, b: Station) -> dict[str, o
     return {**traffic, "eth_src": a.mac, "eth_dst": b.mac, "ipv4_src": a.address, "ipv4_dst": b.address}
 
 
+def apart(topology: Topology) -> list[tuple[Station, Station]]:
+    """Pairs of hosts at different switches, in both directions."""
+    return [(a, b) for a, b in permutations(topology.stations, 2) if a.switch != b.switch]
+
+
 def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 1) -> list[WayPin]:
     """Ways of some pairs of hosts, as a coordinator picks them: the tree's is among them where there is one."""
-    live, pins = live_neighbours(topology, out), []
-    pairs = [(a, b) for a in topology.stations for b in topology.stations if a.switch != b.switch]
+    live, pins, pairs = live_neighbours(topology, out), [], apart(topology)
     for a, b in draws.sample(pairs, min(len(pairs), draws.randint(0, 4))):
         if reachable(topology, a.switch, b.switch, out) is None:
             continue
@@ -172,7 +183,7 @@ def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 
     return pins
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@given(topologies(), picked(3), DRAWS)
 def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -180,9 +191,7 @@ def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
     dead, known = some_dead(topology, picks), some_dead(topology, picks[: draws.randint(0, 3)])
     made = tables(topology, known, some_pins(topology, known, draws))
     walk, traffic = TableWalk(topology, made, dead), draws.choice(OWN_CLASSES)
-    for a, b in permutations(topology.stations, 2):
-        if a.switch == b.switch:
-            continue
+    for a, b in apart(topology):
         packet = addressed({"eth_type": 0x0800, "ip_dscp": traffic.dscp}, a, b)
         try:
             (way,) = ways(topology, packet, a.switch, made, dead)
@@ -193,7 +202,7 @@ def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
         assert walk.way(a, b, traffic) == (None if way[-1] == "lost" else way)
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@given(topologies(), picked(3), DRAWS)
 def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -201,21 +210,16 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
     pins = some_pins(topology, dead if draws.random() < 0.5 else NONE_DEAD, draws)
     plain, made = tables(topology, dead), tables(topology, dead, pins)
     by_pair = {(pin.nodes[0], pin.nodes[-1]): list(pin.nodes[1:-1]) for pin in pins}
-    for a in topology.stations:
-        for b in topology.stations:
-            if a.switch == b.switch:
-                continue
-            (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
-            pinned = by_pair.get((a.host, b.host), [])
-            if pinned and all(frozenset(ends) not in dead for ends in pairwise(pinned)):
-                assert way == pinned
-            else:
-                assert [way] == list(ways(topology, addressed(EF, a, b), a.switch, plain, dead))
-            for traffic in (BEST_EFFORT,):
-                packet = addressed(traffic, a, b)
-                assert list(ways(topology, packet, a.switch, made, dead)) == list(
-                    ways(topology, packet, a.switch, plain, dead)
-                )
+    for a, b in apart(topology):
+        (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
+        pinned = by_pair.get((a.host, b.host), [])
+        if pinned and all(frozenset(ends) not in dead for ends in pairwise(pinned)):
+            assert way == pinned
+        else:
+            assert [way] == list(ways(topology, addressed(EF, a, b), a.switch, plain, dead))
+        packet = addressed(BEST_EFFORT, a, b)
+        in_both = (list(ways(topology, packet, a.switch, its, dead)) for its in (made, plain))
+        assert next(in_both) == next(in_both)
     for switch, its in made.items():
         crossing = sum(switch in pin.nodes[:-2] for pin in pins)
         assert len(its.rules) <= len(plain[switch].rules) + crossing
@@ -223,7 +227,7 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
         assert set(its.stages) <= its.rules.keys() | its.groups.keys()
 
 
-@given(topologies(), st.integers(0, 30), st.randoms(use_true_random=False))
+@given(topologies(), st.integers(0, 30), DRAWS)
 def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_known(
     topology: Topology, pick: int, draws: random.Random
 ) -> None:
@@ -231,18 +235,12 @@ def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_know
     dead = some_dead(topology, [pick])
     for pins in ([], some_pins(topology, NONE_DEAD, draws)):
         made = tables(topology, NONE_DEAD, pins)
-        for a, b in permutations(topology.stations, 2):
-            if a.switch != b.switch:
-                (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
-                assert len(way) > 1 and way[-1] in ("lost", b.switch)
+        for a, b in apart(topology):
+            (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
+            assert len(way) > 1 and way[-1] in ("lost", b.switch)
 
 
-@given(
-    topologies(),
-    st.lists(st.integers(0, 30), max_size=2),
-    st.lists(st.integers(0, 30), max_size=2),
-    st.randoms(use_true_random=False),
-)
+@given(topologies(), picked(2), picked(2), DRAWS)
 def test_planned_change_loses_no_packet_at_any_moment(
     topology: Topology, picks: list[int], later: list[int], draws: random.Random
 ) -> None:
@@ -253,10 +251,8 @@ def test_planned_change_loses_no_packet_at_any_moment(
     meanwhile = tables_meanwhile(topology, then, pins, before)
     pairs = [
         (a, b)
-        for a in topology.stations
-        for b in topology.stations
-        if a.switch != b.switch
-        and None not in (reachable(topology, a.switch, b.switch, gone) for gone in (out, then))
+        for a, b in apart(topology)
+        if None not in (reachable(topology, a.switch, b.switch, gone) for gone in (out, then))
     ]
     state = {switch: (dict(its.rules), dict(its.groups)) for switch, its in have.items()}
     known = {switch: as_installed(its) for switch, its in have.items()}
@@ -296,27 +292,23 @@ def test_planned_change_loses_no_packet_at_any_moment(
         assert (state[switch][0].keys(), state[switch][1]) == (its.rules.keys(), its.groups)
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False))
+@given(topologies(), picked(4), DRAWS)
 def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
     dead, loads = some_dead(topology, picks), some_loads(topology, draws)
     made = tables(topology, dead, (), loads)
-    for a in topology.stations:
-        for b in topology.stations:
-            if a.switch == b.switch:
-                continue
-            steps = reachable(topology, a.switch, b.switch, dead)
-            for traffic in (EF, BEST_EFFORT):
-                for way in ways(
-                    topology, {**traffic, "eth_src": a.mac, "eth_dst": b.mac}, a.switch, made, dead
-                ):
-                    assert way[-1] == ("lost" if steps is None else b.switch)
-                    if traffic is BEST_EFFORT and steps is not None:
-                        assert len(way) == steps + 1
+    for a, b in apart(topology):
+        steps = reachable(topology, a.switch, b.switch, dead)
+        for traffic in (EF, BEST_EFFORT):
+            packet = {**traffic, "eth_src": a.mac, "eth_dst": b.mac}
+            for way in ways(topology, packet, a.switch, made, dead):
+                assert way[-1] == ("lost" if steps is None else b.switch)
+                if traffic is BEST_EFFORT and steps is not None:
+                    assert len(way) == steps + 1
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@given(topologies(), picked(3), DRAWS)
 def test_loads_move_research_alone_and_away_from_where_they_are(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -349,7 +341,7 @@ def test_loads_move_research_alone_and_away_from_where_they_are(
         assert len(update) == len(update.groups_changed)
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@given(topologies(), picked(3), DRAWS)
 def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_share_it(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -367,8 +359,8 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
                 expected[here, there] = expected.get((here, there), 0.0) + on
                 crossed(there, topology.ports[there][here], packet, on)
 
-    for a, b in permutations(topology.stations, 2):
-        if a.switch == b.switch or reachable(topology, a.switch, b.switch, dead) is None:
+    for a, b in apart(topology):
+        if reachable(topology, a.switch, b.switch, dead) is None:
             continue
         packet, expected = addressed(BEST_EFFORT, a, b), dict[tuple[str, str], float]()
         crossed(a.switch, a.port, packet, 1.0)
@@ -386,7 +378,7 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
         assert way_of_one(hops, a.switch, lambda _: draws.random()) in possible
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))
+@given(topologies(), picked(3), picked(3))
 def test_difference_leads_from_any_state_to_the_wanted_one(
     topology: Topology, before: list[int], after: list[int]
 ) -> None:
@@ -424,24 +416,22 @@ def square() -> Topology:
     return Topology({"a": 1, "b": 2, "c1": 3, "c2": 4}, trunks, stations, "c1")
 
 
-def test_research_is_shared_by_the_rates_of_the_trunks() -> None:
-    made = tables(square())["a"]
-    (share,) = [g for g in made.groups.values() if g.kind is GroupKind.SELECT]
-    assert Counter(bucket.port for bucket in share.buckets) == {1: 5, 2: 11}
-
-
-def test_research_is_shared_by_what_grants_leave_here_and_further_on() -> None:
-    def weights(loads: dict[tuple[str, str], float]) -> list[int]:
-        (share,) = [
-            g for g in tables(square(), loads=loads)["a"].groups.values() if g.kind is GroupKind.SELECT
-        ]
-        slots = Counter(bucket.port for bucket in share.buckets)
-        return [slots[1], slots[2]]
-
-    assert weights({("a", "c2"): 1.5e9}) == [11, 5]
-    assert weights({("c2", "b"): 1.5e9}) == [11, 5]
-    assert weights({("b", "c2"): 1.5e9}) == [5, 11]  # the other direction
-    assert weights({("a", "c2"): 5e9}) == [14, 2]  # a sixteenth of its rate is left
+@pytest.mark.parametrize(
+    ("loads", "slots"),
+    [
+        ({}, {1: 5, 2: 11}),  # by the rates of the trunks
+        ({("a", "c2"): 1.5e9}, {1: 11, 2: 5}),
+        ({("c2", "b"): 1.5e9}, {1: 11, 2: 5}),
+        ({("b", "c2"): 1.5e9}, {1: 5, 2: 11}),  # the other direction
+        ({("a", "c2"): 5e9}, {1: 14, 2: 2}),  # a sixteenth of its rate is left
+    ],
+)
+def test_research_is_shared_by_what_grants_leave_here_and_further_on(
+    loads: Loads, slots: dict[int, int]
+) -> None:
+    groups = tables(square(), loads=loads)["a"].groups.values()
+    (share,) = [group for group in groups if group.kind is GroupKind.SELECT]
+    assert Counter(bucket.port for bucket in share.buckets) == slots
 
 
 def test_switches_in_a_row_do_not_choose_alike_by_the_same_hash() -> None:
