@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from mininet.log import setLogLevel
 
 from testbed import linux
 from testbed.emulation.campus import LiveCampus
@@ -20,6 +21,7 @@ from topologies.units import GBIT_PER_S
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 kernel = [pytest.mark.kernel, needs_root]
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
+setLogLevel("error")
 
 
 def small_campus(

@@ -18,9 +18,11 @@ from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.program import Program, ProgramRun
 from testbed.workloads import criu
+from testbed.workloads.base import StateCopy
+from testbed.workloads.copying import CopiedSnapshot
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import WorkloadSpec
+from testbed.workloads.messages import Snapshot, WorkloadSpec
 from testbed.workloads.process import Event, WorkloadProcess
 
 MANY_BYTES = 1 << 30
@@ -97,6 +99,14 @@ async def next_of(job: WorkloadProcess, kind: type) -> Any:
 
 async def all_events(job: WorkloadProcess) -> list[Event]:
     return [event async for event in job.events]
+
+
+def begun_copy(path: Path, copy: StateCopy) -> tuple[CopiedSnapshot, list[Any]]:
+    """A snapshot of a job that goes on, ready to be copied, and how it ends."""
+    told: list[Any] = []
+    snapshot = CopiedSnapshot(Snapshot(7, str(path), stop=False), copy, lambda: None, told.append)
+    snapshot.wait_until_ready()
+    return snapshot, told
 
 
 class AgentJobs(JobProcesses):

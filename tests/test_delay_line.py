@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from mininet.log import setLogLevel
 
 from testbed.emulation import capabilities
 from testbed.emulation.campus import LiveCampus
@@ -36,7 +35,6 @@ PORT = 7001
 @pytest.fixture
 def delayed(campus: LiveCampus) -> Iterator[LiveCampus]:
     """Its h1 is 5 ms away."""
-    setLogLevel("error")
     with put_back(campus):
         for name in ("h1", "h2", "h3"):
             campus.set_link(name, switch_of(campus, name), rate=GBIT_PER_S, delay=0.005 * (name == "h1"))
@@ -349,7 +347,6 @@ class Links:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_links_that_change_at_random_are_what_was_asked_for_last(campus: LiveCampus, seed: int) -> None:
-    setLogLevel("error")
     draws, story = random.Random(f"{seed} links"), list[str]()
     with put_back(campus):
         links = Links(campus, draws)

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -29,11 +28,6 @@ from tests.emulation_campuses import kernel, machine, raw_socket, read_back, sma
 from topologies.units import GBIT_PER_S
 
 pytestmark = [*kernel, pytest.mark.stock_kernel]
-
-
-@pytest.fixture(autouse=True)
-def quiet_mininet() -> None:
-    setLogLevel("error")
 
 
 def test_every_host_reaches_every_other_and_nothing_is_created_in_the_root_namespace(
@@ -80,6 +74,7 @@ def test_scripted_command_line_works(
         with os.fdopen(read_fd) as silent:
             CLI(campus, stdin=silent, script=str(script))
     finally:
+        setLogLevel("error")
         os.close(write_fd)
     assert "1 received" in caplog.text
 
@@ -92,28 +87,21 @@ def test_rates_above_a_gigabit_are_really_set(campus: LiveCampus) -> None:
     assert "rate 10Gbit ceil 10Gbit" in text and "rate 40Gbit ceil 40Gbit" in text
 
 
-def test_changed_shaping_is_noticed(campus: LiveCampus) -> None:
-    change = "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate {}"
-    try:
-        campus.get("h3").cmd(change.format("9gbit"))
-        with pytest.raises(KernelMismatch, match="h3-eth0"):
-            in_thread(campus.kernel.read_back_hosts)
-    finally:
-        campus.get("h3").cmd(
-            "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate 10gbit burst 1250000 cburst 1250000"
-        )
-    in_thread(campus.kernel.read_back_hosts)
-
-
-def test_moved_port_is_noticed(campus: LiveCampus) -> None:
-    end = campus.plan.host_cables["h1"].a
-    try:
-        campus.get("core").cmd(f"ip link set {end.name} nomaster")
-        with pytest.raises(KernelMismatch, match=end.name):
-            in_thread(campus.kernel.read_back_fabric)
-    finally:
-        campus.get("core").cmd(f"ip link set {end.name} master {end.node}")
-    in_thread(campus.kernel.read_back_fabric)
+def test_changed_shaping_and_a_moved_port_are_noticed(campus: LiveCampus) -> None:
+    rate = "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate"
+    port = campus.plan.host_cables["h1"].a
+    for node, change, back, read_back_part, named in (
+        ("h3", f"{rate} 9gbit", f"{rate} 10gbit burst 1250000 cburst 1250000", "hosts", "h3-eth0"),
+        ("core", f"ip link set {port.name} nomaster", f"ip link set {port.name} master {port.node}", "fabric", port.name),
+    ):  # fmt: skip
+        compare = getattr(campus.kernel, f"read_back_{read_back_part}")
+        try:
+            campus.get(node).cmd(change)
+            with pytest.raises(KernelMismatch, match=named):
+                in_thread(compare)
+        finally:
+            campus.get(node).cmd(back)
+        in_thread(compare)
 
 
 def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> None:
@@ -392,18 +380,8 @@ def test_trio_runs_in_a_child_forked_while_trio_runs(campus: LiveCampus, tmp_pat
 
 
 def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
-    seen: list[Exception] = []
-
-    def attempt() -> None:
-        try:
-            campus.fork("h1", lambda: None, label="x")
-        except SetupError as error:
-            seen.append(error)
-
-    thread = threading.Thread(target=attempt)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(seen[0])
+    with pytest.raises(SetupError, match="main thread"):
+        in_thread(lambda: campus.fork("h1", lambda: None, label="x"))
 
 
 CS1 = 8 << 2

@@ -13,14 +13,11 @@ from topologies.units import MBIT_PER_S
 LOOSE = Bounds(busy_windows=2.0, pressure_share=2.0, steal_share=2.0, lag_p99_s=100.0)
 
 
-def test_full_processors_make_a_run_invalid() -> None:
-    figures = {"cpu_busy_windows": 0.9, "cpu_steal_mean": 0.0, "cpu_pressure": 0.1, "lag_p99_s": 0.001}
-    (reason,) = fidelity.judge(figures, Bounds())
-    assert "busy" in reason and "0.9" in reason
-
-
-def test_figures_at_the_bounds_are_valid() -> None:
+def test_full_processors_make_a_run_invalid_and_figures_at_the_bounds_do_not() -> None:
     bounds = Bounds()
+    figures = {"cpu_busy_windows": 0.9, "cpu_steal_mean": 0.0, "cpu_pressure": 0.1, "lag_p99_s": 0.001}
+    (reason,) = fidelity.judge(figures, bounds)
+    assert "busy" in reason and "0.9" in reason
     figures = {"cpu_busy_windows": bounds.busy_windows, "lag_p99_s": bounds.lag_p99_s}
     assert fidelity.judge(figures, bounds) == []
 

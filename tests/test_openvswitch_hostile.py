@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from mininet.log import setLogLevel
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
@@ -42,7 +41,6 @@ def campus() -> Iterator[LiveCampus]:
     that an emulated processor sends them, too."""
     if missing_programs():
         pytest.skip(f"Open vSwitch lacks {missing_programs()}")
-    setLogLevel("error")
     spec = leaf_spine(2, 2, 3, access_bytes_per_s=10 * MBIT_PER_S, uplink_bytes_per_s=15 * MBIT_PER_S)
     with LiveCampus(spec) as net:
         yield net
@@ -54,7 +52,6 @@ def switched(request: pytest.FixtureRequest) -> Iterator[LiveCampus]:
     if request.param is Fabric.OPENVSWITCH:
         yield request.getfixturevalue("campus")
         return
-    setLogLevel("error")
     with LiveCampus(three_tier(6, 2, access_bytes_per_s=10 * MBIT_PER_S)) as net:
         yield net
 

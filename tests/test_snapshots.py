@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,22 +16,16 @@ from testbed.agent.core.speed import GAIN, SnapshotSpeeds
 from testbed.messages import JobSpec, SnapshotCost
 from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
-from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
+from testbed.workloads.messages import SnapshotFailed, SnapshotTaken
 from testbed.workloads.synthetic import Synthetic
-from tests.job_desk import AgentJobs, agent_jobs
+from tests.job_desk import AgentJobs, agent_jobs, begun_copy
 
 
 # ---------------------------------------------------------------- one copy
-class Told(list[SnapshotTaken | SnapshotFailed]):
-    """How snapshots ended."""
-
-
-def begun(path: Path, size_bytes: int, parts: list[bytes | bytearray] | None) -> tuple[CopiedSnapshot, Told]:
-    told = Told()
-    order = Snapshot(7, str(path), stop=False)
-    snapshot = CopiedSnapshot(order, PartsCopy(lambda: parts, size_bytes), lambda: None, told.append)
-    snapshot.wait_until_ready()
-    return snapshot, told
+def begun(
+    path: Path, size_bytes: int, parts: list[bytes | bytearray] | None
+) -> tuple[CopiedSnapshot, list[Any]]:
+    return begun_copy(path, PartsCopy(lambda: parts, size_bytes))
 
 
 def test_copy_is_the_state_at_the_moment_of_the_copy_whatever_the_job_does_then(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from safetensors.torch import load, load_file  # noqa: E402
 
 from testbed.workloads import torch_copy, torch_training  # noqa: E402
 from testbed.workloads.base import StateMismatch, write_parts  # noqa: E402
-from testbed.workloads.copying import CopiedSnapshot, copy_of  # noqa: E402
-from testbed.workloads.messages import Finished, Snapshot, SnapshotTaken, Started, WorkloadSpec  # noqa: E402
+from testbed.workloads.copying import copy_of  # noqa: E402
+from testbed.workloads.messages import Finished, SnapshotTaken, Started, WorkloadSpec  # noqa: E402
 from testbed.workloads.torch_copy import TensorsCopy, layouts_of, staged  # noqa: E402
 from testbed.workloads.torch_file import TREE, file_pieces, tree_tensor  # noqa: E402
-from tests.job_desk import all_events, desk, next_of  # noqa: E402
+from tests.job_desk import all_events, begun_copy, desk, next_of  # noqa: E402
 from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
 pytestmark = pytest.mark.extra
@@ -95,13 +95,10 @@ def test_a_hundred_snapshots_leave_no_memory_behind(device: str, tmp_path: Path)
     job.begin()
     job.step()
     for number in range(100):
-        told: list[object] = []
         copy = copy_of(job)
         assert isinstance(copy, TensorsCopy)
         assert copy.size_bytes > 32 << 20  # what it may take
-        order = Snapshot(number, str(tmp_path / "snap"), stop=False)
-        snapshot = CopiedSnapshot(order, copy, lambda: None, told.append)
-        snapshot.wait_until_ready()
+        snapshot, told = begun_copy(tmp_path / "snap", copy)
         assert snapshot.copy(job.step_number)
         snapshot.join()
         assert isinstance(told[0], SnapshotTaken)
@@ -118,12 +115,7 @@ def test_a_gpu_without_room_says_so_and_its_state_is_fetched_meanwhile(tmp_path:
     job = begun("cuda", steps=1)
     torch.cuda.empty_cache()
     filler = torch.empty(torch.cuda.mem_get_info()[0] - (512 << 20), dtype=torch.uint8, device="cuda")
-    told: list[Any] = []
-    copy = copy_of(job)
-    assert copy is not None
-    order = Snapshot(1, str(tmp_path / "snap"), stop=False)
-    snapshot = CopiedSnapshot(order, copy, lambda: None, told.append)
-    snapshot.wait_until_ready()
+    snapshot, told = begun_copy(tmp_path / "snap", copy_of(job))
     expected = saved(job)
     assert snapshot.copy(1)
     job.step()
