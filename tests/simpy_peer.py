@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from controller.core.queueing.replay import LEFT, REFUSED, SPOT, WAITING
-from experiments.worlds.queue.estimate import Fates
+from controller.numerics.arrays import Floats
 from experiments.worlds.queue.history import Piece
-from experiments.worlds.queue.model import Model
+from experiments.worlds.queue.simulator import Model
 
 Process = Generator[simpy.Event, Any, None]
+Fates = tuple[NDArray[np.int8], Floats]  # the decision on each job, and its wait; NaN while it waits
 
 
 def simulate(model: Model, history: Piece) -> Fates:
@@ -28,7 +30,7 @@ def simulate(model: Model, history: Piece) -> Fates:
     queue.env.process(queue.jobs())
     queue.env.process(queue.spots())
     queue.env.run(until=math.nextafter(history.end_h, math.inf))
-    return Fates(np.array(queue.decisions, np.int8), np.array(queue.delays_h))
+    return np.array(queue.decisions, np.int8), np.array(queue.delays_h)
 
 
 class _Queue:

@@ -8,14 +8,11 @@ import pytest
 
 from controller.core.queueing.replay import Rule
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma
-from experiments.theory.paper_b import single_slot, stationary
+from experiments.theory.paper_b import stationary
 from experiments.worlds.queue import history as histories
-from experiments.worlds.queue.ages import under_ages
-from experiments.worlds.queue.cases import AGE_RULE, SPOTS, QueueCase, cases
-from experiments.worlds.queue.estimate import Mean, ratio
+from experiments.worlds.queue.cases import AGE_RULE, QueueCase, cases
 from experiments.worlds.queue.history import DrawnHistory
-from experiments.worlds.queue.model import Model
-from experiments.worlds.queue.simulator import simulate
+from experiments.worlds.queue.simulator import Mean, Model, ratio, simulate
 
 FAMILIES = (
     "Theorem 4, M/M",
@@ -109,23 +106,6 @@ def test_pieces_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ((piece.draws >= 0.0) & (piece.draws < 1.0)).all()
 
 
-def test_without_ages_the_table_of_ages_is_the_stationary_chain() -> None:
-    for spots, r in ((BathTub(), 2.5), (Gamma(0.25, 48.0), 1.5), (Exponential(24.0), 3.0)):
-        exact, chain = (
-            under_ages(12.0, spots, Rule(r), 10.0),
-            stationary.under_level(Exponential(12.0), spots, r),
-        )
-        assert (exact.cost, exact.delay_h) == pytest.approx((chain.cost, chain.delay_h), rel=1e-9)
-        assert exact.pi_0 == pytest.approx(1.0 - chain.spot_busy, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", SPOTS)
-def test_without_ages_one_slot_has_its_closed_form(name: str) -> None:
-    exact = under_ages(12.0, SPOTS[name], Rule(0.7), 10.0)
-    assert exact.delay_h == pytest.approx(single_slot.delay_h(12.0, SPOTS[name], 0.7), rel=1e-9)
-    assert exact.cost == pytest.approx(single_slot.cost(12.0, SPOTS[name], 0.7, 10.0), rel=1e-9)
-
-
 def test_a_ratio_has_the_error_of_its_residuals() -> None:
     assert ratio(np.array([1.0, 3.0]), np.array([1.0, 1.0])) == Mean(2.0, 1.0)
     assert ratio(np.array([2.0, 4.0, 6.0]), np.array([1.0, 2.0, 3.0])) == Mean(2.0, 0.0)
@@ -144,5 +124,3 @@ def test_wrong_arguments_are_named() -> None:
         simulate(Model(law, law, Rule(1.0)), 50, 1)
     with pytest.raises(ValueError, match="1 batches"):
         ratio(np.array([1.0]), np.array([1.0]))
-    with pytest.raises(ValueError, match="no longest wait"):
-        under_ages(1.0, law, Rule(1.0, longest_wait_s=1.0), 10.0)

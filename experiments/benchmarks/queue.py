@@ -17,10 +17,8 @@ from rich.table import Table
 from controller.core.queueing.replay import Rule
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, table_of
 from experiments.theory.paper_b import targets
-from experiments.worlds.queue.ages import under_ages
-from experiments.worlds.queue.cases import AGE_RULE, SPOTS, K, QueueCase, cases
-from experiments.worlds.queue.model import Model
-from experiments.worlds.queue.simulator import simulate
+from experiments.worlds.queue.cases import K, QueueCase, cases
+from experiments.worlds.queue.simulator import Model, simulate
 
 ROUNDS: Final = 3
 TARGET_JOBS_PER_S: Final = 10e6
@@ -88,6 +86,4 @@ def _raced() -> Iterator[QueueCase]:
         target = targets.BY_NAME[name]
         model = Model(target.jobs, target.spots, Rule(target.r_star), K)
         yield QueueCase("paper's policy", name, model, target.cost_star, target.delta_h)
-    exact = under_ages(12.0, SPOTS["bath-tub"], AGE_RULE, K)
-    model = Model(targets.POISSON_12, SPOTS["bath-tub"], AGE_RULE, K)
-    yield QueueCase("age of the gap", "age-rule", model, exact.cost, exact.delay_h)
+    yield next(case for case in cases() if case.family == "age of the gap")

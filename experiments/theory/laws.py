@@ -263,20 +263,15 @@ def effective_end(law: Law) -> float:
     return end
 
 
-def while_it_lasts(
-    law: Law, rates: Callable[[float], Floats], begin: float = 0.0, end: float = math.inf
-) -> Floats:
-    """Return the integral of (1 - F(t)) rates(t) over [begin, end], to 1e-13 of E[X] times the largest.
+def while_it_lasts(law: Law, rates: Callable[[float], Floats]) -> Floats:
+    """Return the integral of (1 - F(t)) rates(t), to 1e-13 of E[X] times the largest.
 
     It is the mean of the integral of `rates` over a time of this law. `rates` may be of any shape; the answer has it.
     """
-    end = min(end, effective_end(law))
-    if begin >= end:
-        return 0.0 * rates(begin)
     found, _ = integrate.quad_vec(
         lambda t: (1.0 - float(law.cdf(t))) * rates(t),
-        begin,
-        end,
+        0.0,
+        effective_end(law),
         epsabs=1e-13 * law.mean,
         epsrel=1e-13,
         norm="max",

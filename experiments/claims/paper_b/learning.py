@@ -39,7 +39,7 @@ from experiments.claims.paper_b.learning_runs import (
 from experiments.runtime.tasks import Result, Task
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import BY_NAME, Target
-from experiments.worlds.queue.learners import STEP_PER_H
+from experiments.worlds.queue.controller_runs import STEP_PER_H
 
 
 @dataclass(frozen=True, slots=True)

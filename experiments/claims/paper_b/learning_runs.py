@@ -29,9 +29,9 @@ from experiments.runtime.tasks import Result
 from experiments.theory import laws
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import Target
-from experiments.worlds.queue import controller_runs, learners
+from experiments.worlds.queue import controller_runs
 from experiments.worlds.queue import history as drawn
-from experiments.worlds.queue.controller_runs import follow
+from experiments.worlds.queue.controller_runs import LEARNERS, STEP_PER_H, follow
 
 SMALL, LARGE = 0.05, 6.0  # r_init; the paper has "small" and "large"
 EARLY_JOBS = 300  # by which the two starts must still be distinguishable
@@ -50,14 +50,14 @@ class LearningSystem:
 
 
 def _learner(name: str) -> Callable[[Target, float], controller.Controller]:
-    return lambda target, r0: learners.LEARNERS[name](target.delta_h, target.jobs.mean, r0)
+    return lambda target, r0: LEARNERS[name](target.delta_h, target.jobs.mean, r0)
 
 
 SYSTEMS: dict[str, LearningSystem] = {
     FIXED: LearningSystem(lambda target, _: controller.Controller(replaying.Rule(target.r_star)), (SMALL,)),
     ALGORITHM1: LearningSystem(_learner("algorithm1"), is_slow=True),
     PRINTED: LearningSystem(
-        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, learners.STEP_PER_H, r0=r0)
+        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)
     ),
     REPLAY: LearningSystem(_learner(REPLAY)),
     AGE: LearningSystem(_learner(AGE)),
@@ -82,7 +82,7 @@ def grid(jobs: int) -> Floats:
 def deciding_code() -> tuple[ModuleType, ...]:
     """Return the modules that decide on a result."""
     controllers = (queue, replaying, controller, algorithm1, arrivals, replay, age_rules, age)
-    courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
+    courses = (algorithm1_printed, controller_runs, drawn, laws, targets)
     return (*controllers, *courses, sys.modules[__name__])
 
 

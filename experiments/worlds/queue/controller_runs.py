@@ -6,11 +6,15 @@ in order of arrival, each with its final wait and cost; those sent to on-demand 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from controller.core.queueing.controllers.age import Age
+from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.queue import (
     Dispatch,
     OnDemand,
@@ -19,6 +23,16 @@ from controller.core.queueing.queue import (
 )
 from controller.numerics.arrays import Floats
 from experiments.worlds.queue.history import Piece
+
+# alpha of Algorithm 1, an hour, where jobs come every 12 h: the larger of those that settle in all cases of paper B
+STEP_PER_H, STEP_FOR_H = 0.01, 12.0
+
+# (delta, mean time between jobs, r_0); names are those of `policies.table.LEARNERS`
+LEARNERS: dict[str, Callable[[float, float, float], Controller]] = {
+    "algorithm1": lambda delta_h, job_h, r0: Algorithm1(delta_h, STEP_PER_H * STEP_FOR_H / job_h, r0=r0),
+    "replay": lambda delta_h, _, r0: Replay(delta_h, r0=r0),
+    "age": lambda delta_h, _, r0: Age(delta_h, r0=r0),
+}
 
 # Slices of work between two jobs at most; the live coordinator, which has hours, does as many as there are.
 SLICES = 3
