@@ -13,9 +13,9 @@ from controller.warm_up import compile_once
 from experiments.inputs.seeds import seed_range
 from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.progress import progress_bar
-from experiments.storms.campaign import Campaign, FailedStorm, run
+from experiments.storms.campaign import Campaign, run
 from experiments.storms.generate import options_of, script_of
-from experiments.storms.play import play
+from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Script, parse
 from experiments.storms.shrink import shrink
 from topologies import reading
@@ -27,14 +27,13 @@ LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
 def storm(
     console: Console,
-    out: Path,
     seeds: str,
     *,
     campus: str | None = None,
     policy: str | None = None,
     workers: int | None = None,
 ) -> int:
-    """Play the storms of `seeds` (A:B, from A to B - 1); write a script for each kind of failure. Return the exit status.
+    """Play the storms of `seeds` (A:B, from A to B - 1), and name those that fail. Return the exit status.
 
     SpecError: seeds, campus or policy cannot be read.
     """
@@ -42,11 +41,19 @@ def storm(
     if policy is not None:
         find_policy(policy, "--policy")
     compile_once()
-    campaign = _played(console, chosen, campus, policy, workers or os.cpu_count() or 1)
-    for failed in campaign.failed:
-        if failed.shrunk is not None:
-            _print(console, failed.told() + "\n")
-            _keep(console, out, failed)
+    printed: set[int] = set()
+    with progress_bar(console, "storms", len(chosen), max(1, len(chosen) // LINE_EVERY)) as shown:
+
+        def progress(campaign: Campaign) -> None:
+            shown(campaign.storms, len(chosen), f"{len(campaign.failed)} failed")
+            for seed in campaign.failed.keys() - printed:
+                printed.add(seed)
+                _print(console, f"storm {seed}: {campaign.failed[seed]}"[:300])
+
+        processes = workers or os.cpu_count() or 1
+        campaign = run(chosen, campus_file=campus, policy=policy, processes=processes, progress=progress)
+    for kind, seed in {failure.kind: seed for seed, failure in reversed(campaign.failed.items())}.items():
+        _print(console, f"broken: {kind}\n  shorten it with reclaimnet storm --seed {seed}")
     effects = sorted(key for key in campaign.counts if key.startswith("fault: ") and "upon" not in key)
     faults = ", ".join(f"{key.removeprefix('fault: ')} {campaign.counts[key]}" for key in effects)
     console.print(f"{campaign.events} events; faults that took effect: {faults}", highlight=False)
@@ -58,17 +65,23 @@ def storm(
 def reproduce(
     console: Console, out: Path, seed: int, *, campus: str | None = None, policy: str | None = None
 ) -> int:
-    """Print one storm's options and lines, play it, and shrink it if it breaks a promise. Return the exit status."""
+    """Print one storm's options and lines and play it; if it breaks a promise, write its shortest script.
+
+    Return the exit status.
+    """
     compile_once()
     options = options_of(seed, campus_file=campus, policy=policy)
     script = script_of(options)
     _print(console, f"{options}\n\n{script}")
-    failure = _play_once(console, script, seed)
+    failure = _play_once(console, script, f"storm {seed}")
     if failure is None:
         return ExitStatus.KEPT
-    short = shrink(script, failure.failure)
+    remark = f"storm {seed}, shrunk. {failure}".replace("\n", " ")[:240]
+    short = replace(shrink(script, failure), remarks=(remark,))
     _print(console, f"\nshrunk:\n{short}")
-    _keep(console, out, replace(failure, shrunk=short))
+    path = out / f"storm_{seed}.txt"
+    write_whole(path, str(short))
+    console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
     return ExitStatus.BROKEN
 
 
@@ -77,46 +90,20 @@ def replay(console: Console, file: Path) -> int:
     script = parse(reading.read_text(file, "a script of a storm"), str(file))
     compile_once()
     try:
-        failure = _play_once(console, script, int(script.campus.get("seed", 0)))
+        failure = _play_once(console, script, file.name)
     except SpecError as error:
         raise error if error.source else error.within(str(file)) from None
     return ExitStatus.KEPT if failure is None else ExitStatus.BROKEN
 
 
-def _play_once(console: Console, script: Script, seed: int) -> FailedStorm | None:
+def _play_once(console: Console, script: Script, name: str) -> StormFailure | None:
+    """Play a script, and print the story of its failure."""
     failure = play(script, tells_story=True).failure
-    failed = None if failure is None else FailedStorm(seed, failure)
-    if failed is not None:
-        _print(console, failed.told())
-    console.print(f"1 storm, {int(failed is not None)} failed")
-    return failed
-
-
-def _keep(console: Console, out: Path, failed: FailedStorm) -> None:
-    """Write the shrunk script of a failure, to be replayed and kept."""
-    assert failed.shrunk is not None
-    path = out / f"storm_{failed.seed}.txt"
-    remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}"
-    write_whole(path, str(replace(failed.shrunk, remarks=(remark.replace("\n", " ")[:240],))))
-    console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
+    if failure is not None:
+        _print(console, "\n".join([f"{name}: {failure}", *(f"  {line}" for line in failure.story)]))
+    console.print(f"1 storm, {int(failure is not None)} failed")
+    return failure
 
 
 def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _played(
-    console: Console, seeds: range, campus: str | None, policy: str | None, processes: int
-) -> Campaign:
-    with progress_bar(console, "storms", len(seeds), max(1, len(seeds) // LINE_EVERY)) as shown:
-        printed: set[int] = set()
-
-        def progress(campaign: Campaign) -> None:
-            shown(campaign.storms, len(seeds), f"{len(campaign.failed)} failed")
-            for failed in campaign.failed:  # at once: to shrink them takes minutes
-                if failed.seed not in printed:
-                    printed.add(failed.seed)
-                    broken = f"storm {failed.seed}: {failed.failure.subject}: {failed.failure.rule}"
-                    _print(console, broken[:300])
-
-        return run(seeds, campus_file=campus, policy=policy, processes=processes, progress=progress)

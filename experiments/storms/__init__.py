@@ -2,7 +2,7 @@
 
 One number is one storm. `generate` draws its options and from them a *script*, a text that a person can read. `play` plays
 it in a `world` made by `setup`, first the storm, then calm weather in which every job must end; `judges` look at every event
-and the `verdict` at the whole. `shrink` shortens a script that breaks a rule, `campaign` does all this for thousands. May
+and the `verdict` at the whole. `shrink` shortens a script that breaks a rule; `campaign` plays thousands. May
 import everything below `experiments`. Begin with `script.py` (the text), then `commands.py` (the meaning of a line).
 """
 

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from controller.core.model import facts as f
 from experiments.results.history import Timed
-from experiments.results.narration import describe
 from experiments.storms.commands import check, perform
-from experiments.storms.script import FOLLOWS, Script
+from experiments.storms.script import Script
 from experiments.storms.setup import ground_of
 from experiments.storms.verdict import check_admissions, check_nothing_is_left, promises
 from experiments.storms.world import StormWorld
@@ -37,13 +35,6 @@ CRASHES = (  # what a core may raise that is a bug of it
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError),
     *(TypeError, ValueError, TestbedError, WorldStuck),
 )
-# the facts of jobs and hosts that a reader needs to follow a kept scenario: checkpoints and rates are left out
-DECISIVE = (
-    *(f.JobDispatched, f.JobRunning, f.JobStopped, f.JobFinished, f.JobFailed, f.JobCancelled),
-    *(f.JobRedirected, f.JobWaits, f.CancelOrdered, f.WorkLost, f.WorkTakenUp),
-    *(f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished, f.CheckpointRefused),
-    *(f.HostReclaimed, f.HostReturned, f.HostLost, f.CoordinatorRestarted),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +44,9 @@ class StormFailure:
     subject: str
     rule: str
     story: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.rule}"
 
     @property
     def kind(self) -> str:
@@ -69,13 +63,6 @@ class StormOutcome:
     events: int
     counts: Counter[str] = field(default_factory=Counter)
     facts: Sequence[Timed] = ()
-
-    def transcript(self, text: str) -> str:
-        """Return the text of a script with the decisive facts that followed, in place of any that it has."""
-        followed = [
-            f"{at_s:8.3f}  {describe(fact)}\n" for at_s, fact in self.facts if isinstance(fact, DECISIVE)
-        ]
-        return text.partition(FOLLOWS)[0] + FOLLOWS + "".join(followed)
 
 
 def play(

@@ -105,7 +105,7 @@ def sweep(
 def storm(
     seeds: Annotated[str, typer.Option(help="Storms: 20, from 1 to 20; A:B, from A to B - 1.")] = "0:200",
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Play this storm alone, and print its story.")
+        int | None, typer.Option(min=0, help="Play this storm alone; shorten it if it fails.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and print its story.")] = None,
     campus: Annotated[
@@ -119,8 +119,8 @@ def storm(
 ) -> None:
     """Play random campuses and faults in virtual time, with every promise checked after every event.
 
-    A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
-    could not be run.
+    With --seed, a storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was
+    broken; 2: it could not be run.
     """
     from controller.core.policies.overrides import parse_overrides, with_overrides
     from experiments.cli import storm as command
@@ -131,7 +131,7 @@ def storm(
         policy = with_overrides(policy or "reclaimnet", parse_overrides(override))
     if seed is not None:
         raise typer.Exit(command.reproduce(console, out, seed, campus=campus, policy=policy))
-    raise typer.Exit(command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers))
+    raise typer.Exit(command.storm(console, seeds, campus=campus, policy=policy, workers=workers))
 
 
 @app.command(rich_help_panel=PANEL)
