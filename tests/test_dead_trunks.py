@@ -148,7 +148,7 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     (flow,) = cluster.flows.values()
     before = cluster.routes.route(flow.source, flow.destination)
     trunk = next(link for link in before if "s1" in link)
-    world.set_link(*trunk, 0.0)  # a fault: the network sees it, and tells
+    world.links.set(*trunk, 0.0)  # a fault: the network sees it, and tells
     after = cluster.routes.route(flow.source, flow.destination)
     assert trunk not in after and world.env.routes.route(flow.source, flow.destination) == after
     (real,) = world.env.network.fluid.flows_from(flow.source)
@@ -159,7 +159,7 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     world.run(60.0)
     (finished,) = told(world, f.MigrationFinished)
     assert finished.in_time and not told(world, f.MigrationDegraded)
-    world.set_link(*trunk, 1.0)
+    world.links.set(*trunk, 1.0)
     assert cluster.routes.route(flow.source, flow.destination) == before
     assert list(grants_stay_within_the_share(world.facts, context_of(world, {}))) == []
 
@@ -169,16 +169,16 @@ def test_migration_without_a_way_is_degraded_at_once() -> None:
     (flow,) = world.coordinator.cluster.flows.values()
     at_s = world.now_s
     leaf = next(iter(world.env.campus.neighbours[flow.source]))
-    world.set_link(leaf, "s1", 0.0)
+    world.links.set(leaf, "s1", 0.0)
     assert not told(world, f.MigrationDegraded)
-    world.set_link(leaf, "s2", 0.0)
+    world.links.set(leaf, "s2", 0.0)
     degraded = [(when, fact) for when, fact in world.facts if isinstance(fact, f.MigrationDegraded)]
     assert [when for when, _ in degraded] == [at_s]
     assert not any(
         flow.traffic_class is TrafficClass.PLANNED for flow in world.coordinator.cluster.flows.values()
     )
     for spine in ("s1", "s2"):
-        world.after(1.0, lambda spine=spine: world.set_link(leaf, spine, 1.0))
+        world.after(1.0, lambda spine=spine: world.links.set(leaf, spine, 1.0))
     world.run(at_s + 19.0)
     assert len(told(world, f.MigrationAdmitted)) == 2  # once it can be heard again
 

@@ -62,11 +62,11 @@ def test_traffic_of_others_is_shared_over_both_spines_and_the_coordinator_is_tol
     assert [told[UP1], told[UP2]] == pytest.approx([2 * MB, 2 * MB])
     tree = Routes(world.env.campus).route("h2", "h3")[1]
     (other,) = {UP1, UP2} - {tree}
-    world.change_link(other.source, other.target, up=False)  # a trunk on which no grant ever is
+    world.links.change(other.source, other.target, up=False)  # a trunk on which no grant ever is
     assert [on(world, tree), on(world, other)] == pytest.approx([4 * MB, 0.0])
     assert [told[tree], told[other]] == pytest.approx([4 * MB, 0.0])
     world.run(4.0)
-    world.change_link(other.source, other.target, up=True)
+    world.links.change(other.source, other.target, up=True)
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([2 * MB, 2 * MB])
     world.run(6.0)
     assert world.background is not None
@@ -79,7 +79,7 @@ def test_traffic_on_a_trunk_stays_on_that_trunk_and_what_has_no_way_is_not_carri
     world = with_background(("l2", "s1"), ("l2", "s2"))
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([4 * MB, 4 * MB])
     for spine in ("s1", "s2"):
-        world.change_link("l2", spine, up=False)
+        world.links.change("l2", spine, up=False)
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([0.0, 0.0])
 
 
@@ -106,7 +106,7 @@ def test_a_connection_takes_one_way_and_goes_to_another_when_its_trunk_dies() ->
     assert sum(by_spine.values()) == 24 and min(by_spine.values()) >= 5
     assert on(world, UP1) + on(world, UP2) == pytest.approx(10 * MB)  # the access link binds
     before = len(world.research.samples)
-    world.change_link("l2", "s2", up=False)
+    world.links.change("l2", "s2", up=False)
     assert all(UP1 in each.links for each in world.env.network.fluid.flows())
     world.run(5.4)
     late = world.research.samples[before:]

@@ -25,7 +25,6 @@ from experiments.cli.simulate import simulate_file
 from experiments.cli.traces import draw, write
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import (
     BackgroundTraffic,
     JobArrival,
@@ -196,33 +195,6 @@ def test_more_reclaims_than_the_hosts_have_room_for_are_refused_with_their_numbe
     crowded = replace(scenario, owners=replace(scenario.owners, count=500))
     with pytest.raises(SpecError, match=r"owners\.count = 500: fewer"):
         generate(crowded)
-
-
-def test_what_a_scenario_says_without_effect_is_told_with_the_trace() -> None:
-    plain = Scenario("x", three_tier(3, buildings=1), duration_s=600.0)
-    assert generate(plain).warnings == ()
-    ends = (plain.campus.links[0].a, plain.campus.links[0].b)
-    gone = (
-        OwnerEvent(500.0, "h1"),
-        OwnerEvent(700.0, "h1", "return"),
-    )  # that its owner stays is no event that is missed
-    idle = replace(
-        plain,
-        owners=Owners(lent_at_start=0.5, burst_share=0.2, script=(*gone, OwnerEvent(1000.0, "h2"))),
-        jobs=Jobs(work_s=60.0),
-        events=(LinkEvent(600.0, ends, up=False),),
-    )
-    assert generate(idle).warnings == (
-        "owners.lent_at_start has no effect without owners.count",
-        "owners.burst_share has no effect without owners.count",
-        "jobs.work has no effect without jobs.count",
-        "1 of events would come after the end, 10 min",
-        "1 of owners.script would come after the end, 10 min",
-    )
-    counted = replace(
-        idle, owners=replace(idle.owners, count=2, script=()), jobs=Jobs(work_s=60.0, count=2), events=()
-    )
-    assert generate(counted).warnings == ()
 
 
 # ---------------------------------------------------------------- a trace as a file

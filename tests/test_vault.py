@@ -127,7 +127,7 @@ def test_a_copy_under_way_when_its_job_moves_is_called_off() -> None:
     assert world.run_until(lambda: bool(copies_to_vaults(core, job.standby or "")), 300.0)
     assert job.host and job.standby and (vault := job.vault)
     narrow = core.routes.route(job.standby, job.vault)[-1]
-    world.set_link(narrow.source, narrow.target, 0.01)  # it takes its time
+    world.links.set(narrow.source, narrow.target, 0.01)  # it takes its time
     world.reclaim(job.host, 60.0)
     assert world.run_until(lambda: bool(world.of(f.MigrationFinished)), world.now_s + 60.0)
     assert all(flow.source == job.host for flow in core.flows.values())

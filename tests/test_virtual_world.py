@@ -72,10 +72,10 @@ def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
     world = quiet_world(quiet=False)
     host = a_running_job(world, job(steps=60))
     access = world.env.campus.access_link(host)
-    world.set_link(access.a, access.b, 0.0)
+    world.links.set(access.a, access.b, 0.0)
     world.run(world.now_s + 1.0)
     assert world.of(f.HostLost) == []
-    world.set_link(access.a, access.b, 1.0)
+    world.links.set(access.a, access.b, 1.0)
     world.run(12.0)
     assert world.of(f.JobStopped) == []
     assert [fact.job for fact in world.of(f.JobFinished)] == ["a"]

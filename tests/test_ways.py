@@ -206,7 +206,7 @@ def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time()
     world = moving()
     over = {trunk: [f for f in sent(world) if trunk in f.links] for trunk in uplinks()}
     assert all(over.values())
-    world.drain_link("l1", "s1")
+    world.links.drain("l1", "s1")
     cluster = world.coordinator.cluster
     assert cluster.installation.held and cluster.capacity.draining == {frozenset(("l1", "s1"))}
     both = {link for number in cluster.flows.rows().paths.link for link in [cluster.network.links[number]]}
@@ -215,11 +215,11 @@ def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time()
     assert not cluster.installation.held
     assert not any(uplinks()[0] in flow.links for flow in sent(world)) and len(sent(world)) == 3
     admitted = len(told(world, f.MigrationAdmitted))
-    world.change_link("l1", "s1", up=False)
+    world.links.change("l1", "s1", up=False)
     assert not cluster.capacity.draining and len(told(world, f.MigrationAdmitted)) == admitted == 3
     assert not told(world, f.MigrationDegraded)
     world.run(world.now_s + 2.0)
-    world.change_link("l1", "s1", up=True)
+    world.links.change("l1", "s1", up=True)
     world.run(60.0)
     assert (
         all(fact.in_time for fact in told(world, f.MigrationFinished))

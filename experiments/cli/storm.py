@@ -10,7 +10,7 @@ from rich.console import Console
 
 from controller.user_policies import find_policy
 from controller.warm_up import compile_once
-from experiments.inputs.seeds import seed_range
+from experiments.inputs.seeds import seeds_of
 from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.progress import progress_bar
 from experiments.storms.campaign import Campaign, run
@@ -33,11 +33,11 @@ def storm(
     policy: str | None = None,
     workers: int | None = None,
 ) -> int:
-    """Play the storms of `seeds` (A:B, from A to B - 1), and name those that fail. Return the exit status.
+    """Play the storms of `seeds` (see `seeds_of`), and name those that fail. Return the exit status.
 
     SpecError: seeds, campus or policy cannot be read.
     """
-    chosen = seed_range(seeds)
+    chosen = seeds_of(seeds)
     if policy is not None:
         find_policy(policy, "--policy")
     compile_once()

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 from experiments.inputs.scenario.scenario import MAX_SEED
 from topologies.errors import SpecError
 
+MANY = 1_000_000
 
-def seed_range(text: str, key: str = "--seeds") -> range:
-    """Return the seeds of `A:B`, from A to B - 1, or of `N`, from 1 to N. SpecError, for `key`: it is neither, or of too many."""
-    first, colon, last = text.partition(":")
-    if not colon and first.isascii() and first.isdecimal() and len(first) < 20:
-        first, last = "1", str(int(first) + 1)
-    digits = len(str(MAX_SEED))
-    numbers = all(each.isascii() and each.isdecimal() and len(each) <= digits for each in (first, last))
-    if not (numbers and int(first) < int(last) <= MAX_SEED):
-        raise SpecError(
-            key, text[:80], f"N, from 1 to N; or A:B with whole numbers A < B <= {MAX_SEED}, from A to B - 1"
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Return the seeds of `N`, from 1 to N; of `A:B`, from A to B - 1; or of whole numbers with commas.
+
+    SpecError: none of them, or more than a million.
+    """
+    if not re.fullmatch(r"[0-9]{1,20}(:[0-9]{1,20}|( *, *[0-9]{1,20})*)", text.strip()):
+        chosen: range | tuple[int, ...] = ()
+    elif "," in text:
+        chosen = tuple(map(int, text.split(",")))
+    else:
+        first, last = map(int, text.split(":")) if ":" in text else (1, int(text) + 1)
+        chosen = range(first, last)[: MANY + 1]
+    if not 0 < len(chosen) <= MANY or max(chosen) >= MAX_SEED:
+        allowed = (
+            "N, from 1 to N; A:B with whole numbers A < B, from A to B - 1; or whole numbers with commas; "
+            f"less than {MAX_SEED}, at most {MANY} of them"
         )
-    return range(int(first), int(last))
+        raise SpecError("--seeds", text[:80], allowed)
+    return tuple(chosen)

@@ -6,7 +6,7 @@ Each storm stands alone, so neither the process that plays it nor the order matt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ class Campaign:
 
 
 def run(
-    seeds: range,
+    seeds: Sequence[int],
     *,
     campus_file: str | None = None,
     policy: str | None = None,
@@ -57,7 +57,7 @@ def run(
     return campaign
 
 
-def play_some(seeds: range, campus_file: str | None = None, policy: str | None = None) -> Campaign:
+def play_some(seeds: Sequence[int], campus_file: str | None = None, policy: str | None = None) -> Campaign:
     """Play these storms here, one after the other."""
     part = Campaign()
     for seed in seeds:

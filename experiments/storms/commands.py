@@ -56,9 +56,8 @@ import msgspec
 
 from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
-from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.script import Line, Script
-from experiments.storms.world import ALL, OPERATIONS, FaultWindow, StormWorld, Trigger
+from experiments.storms.world import ALL, OPERATIONS, Clock, FaultWindow, SkewedAgent, StormWorld, Trigger
 from testbed import messages as m
 from testbed.agent.core.stored import StoredCheckpoints
 from testbed.messages import JobSpec
@@ -305,7 +304,7 @@ def _freeze(world: StormWorld, line: Line, for_s: Seconds) -> bool:
 def _link(world: StormWorld, line: Line, a: Node, b: Node, factor: Seconds, for_s: Seconds = inf) -> bool:
     if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s:
         return False
-    world.set_link(a, b, factor)
+    world.links.set(a, b, factor)
     if world.links.is_told(a, b):  # the coordinator knows of a trunk that is down
         world.noticed("trunk died")
         for name in world.cut_off():
@@ -314,7 +313,7 @@ def _link(world: StormWorld, line: Line, a: Node, b: Node, factor: Seconds, for_
         cause = "a cable was slow" if factor > 0.0 else "a cable was down"
         world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
     if for_s < inf:
-        world.after(for_s, lambda: world.set_link(a, b, 1.0))
+        world.after(for_s, lambda: world.links.set(a, b, 1.0))
     return True
 
 
@@ -322,7 +321,7 @@ def _link(world: StormWorld, line: Line, a: Node, b: Node, factor: Seconds, for_
 def _drain(world: StormWorld, line: Line, a: Node, b: Node) -> bool:
     if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
         return False
-    world.drain_link(a, b)
+    world.links.drain(a, b)
     return True
 
 

@@ -105,7 +105,7 @@ def calm(world: StormWorld) -> None:
     world.windows, world.triggers = [], []
     world.torn_for_s = world.usurped_for_s = None
     for link in world.env.campus.links:
-        world.set_link(link.a, link.b, 1.0)
+        world.links.set(link.a, link.b, 1.0)
     for name in world.machines:
         world.fill(name, full=False)
         world.start(name)

@@ -20,7 +20,7 @@ from controller.user_policies import files_of, find_policy, source_of
 from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED
-from experiments.inputs.seeds import seed_range
+from experiments.inputs.seeds import seeds_of
 from experiments.results.summary import fields as figures_of
 from topologies import files, plugins, reading, toml
 from topologies.errors import SpecError
@@ -265,21 +265,6 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
     if records := read.pop("trace", ()):
         read["records"] = tuple(str(folder / each) if (folder / each).exists() else each for each in records)
     return scenario if scenario.startswith(files.EXAMPLE) else str(folder / scenario), read
-
-
-def seeds_of(text: str) -> tuple[int, ...]:
-    """Return seeds of `N`, of `A:B` (`seed_range`), or of whole numbers with commas. SpecError: none of them."""
-    if ":" in text or text.isdecimal():
-        chosen = seed_range(text)
-        if len(chosen) > MAX_RUNS:
-            raise SpecError("--seeds", text, f"at most {MAX_RUNS} seeds")
-        return tuple(chosen)
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):
-        raise SpecError(
-            "--seeds", text[:80], "N, from 1 to N; A:B, from A to B - 1; or whole numbers with commas"
-        )
-    return tuple(map(int, words))
 
 
 def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:

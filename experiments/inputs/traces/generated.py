@@ -27,7 +27,6 @@ from experiments.inputs.traces.trace import (
     Trace,
     in_order,
 )
-from experiments.inputs.traces.trace_warnings import without_effect
 
 INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
 
@@ -49,7 +48,6 @@ def generate(scenario: Scenario) -> Trace:
         owners.events,
         owners.away,
         background_traffic(scenario),
-        without_effect(scenario),
     )
 
 

@@ -35,22 +35,6 @@ def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
         found.append(f"no owner does anything after {span}: the record may be shorter than the run")
     if not trace.arrivals:
         found.append("no job arrives")
-    return (*found, *without_effect(scenario))
-
-
-def without_effect(scenario: Scenario) -> tuple[str, ...]:
-    """Return sentences on settings that no run has any use for: parts of a count that is not given, events after the end."""
-    owners, jobs, end_s = scenario.owners, scenario.jobs, scenario.duration_s
-    idle = {
-        "owners.lent_at_start": owners.lent_at_start != 1.0 and owners.count is None,
-        "owners.burst_share": owners.burst_share > 0.0 and owners.count is None,
-        "jobs.work": jobs.work_s > 0.0 and jobs.count is None,
-    }
-    found = [f"{key} has no effect without {key.partition('.')[0]}.count" for key in idle if idle[key]]
-    reclaims = [event for event in owners.script if event.kind == "reclaim"]
-    for key, events in (("events", scenario.events), ("owners.script", reclaims)):
-        if late := sum(event.at_s >= end_s for event in events):
-            found.append(f"{late} of {key} would come after the end, {format_duration(end_s)}")
     return tuple(found)
 
 

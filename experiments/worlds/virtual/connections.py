@@ -139,12 +139,16 @@ class Connections:
             coordinator_after_s, lambda: self.coordinator_notices(link, "connection lost"), Priority.FAULT
         )
 
+    def _waits(self, link: Connection, deliver: Callable[[], None], *, to_host: bool) -> bool:
+        """Return whether nothing arrives there now: what is delivered waits until something does."""
+        for waiting in (self._cut_off.get(link.host), self._mute.get((link.host, to_host))):
+            if waiting is not None:
+                waiting.append(deliver)
+                return True
+        return False
+
     def _deliver_down(self, link: Connection, message: Any) -> None:
-        if link.host in self._cut_off:
-            self._cut_off[link.host].append(partial(self._deliver_down, link, message))
-            return
-        if (link.host, True) in self._mute:
-            self._mute[link.host, True].append(partial(self._deliver_down, link, message))
+        if self._waits(link, partial(self._deliver_down, link, message), to_host=True):
             return
         env, machine = self._env, self._env.machines[link.host]
         if link.cut:
@@ -162,11 +166,7 @@ class Connections:
             receive()
 
     def _deliver_up(self, link: Connection, message: Any) -> None:
-        if link.host in self._cut_off:
-            self._cut_off[link.host].append(partial(self._deliver_up, link, message))
-            return
-        if (link.host, False) in self._mute:
-            self._mute[link.host, False].append(partial(self._deliver_up, link, message))
+        if self._waits(link, partial(self._deliver_up, link, message), to_host=False):
             return
         if link.cut:
             self.lost += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from experiments.results.run_context import WIRE_PER_PAYLOAD
 from testbed.messages import EgressSample
@@ -16,15 +16,13 @@ MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
 
 @dataclass(slots=True)
 class _Counter:
-    migration_bytes: float = 0.0  # of flows that are over
-    research_bytes: float = 0.0
-    held_bytes: float = 0.0
+    """Totals of a host: of migrations, of research, and of what the migration share holds."""
+
+    over_bytes: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # of flows that are over
+    told_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])  # on the wire, in samples so far
+    told_s: float = 0.0
     peak_bytes_per_s: float = 0.0
     peak_held_bytes_per_s: float = 0.0
-    told_migration: int = 0
-    told_research: int = 0
-    told_held: int = 0
-    told_s: float = 0.0
 
 
 class Egress:
@@ -54,11 +52,7 @@ class Egress:
         counter = self._of.get(flow.links[0].source)
         if counter is None:  # background between switches
             return
-        if flow.traffic_class in MIGRATION:
-            counter.migration_bytes += flow.moved_bytes
-            counter.held_bytes += flow.moved_bytes if flow.traffic_class in self._held else 0.0
-        else:
-            counter.research_bytes += flow.moved_bytes
+        self._add(counter.over_bytes, flow, flow.moved_bytes)
 
     def sample(self, host: str, now_s: float) -> list[EgressSample]:
         """Return the traffic since the last sample: the busiest tenth of a second, and the rest."""
@@ -66,32 +60,27 @@ class Egress:
         window_s = now_s - counter.told_s
         if window_s <= 0.0:
             return []
-        migration_bytes, research_bytes, held_bytes = (
-            counter.migration_bytes,
-            counter.research_bytes,
-            counter.held_bytes,
-        )
+        payload_bytes = list(counter.over_bytes)
         for flow in self._network.flows_from(host):
-            if flow.traffic_class in MIGRATION:
-                migration_bytes += flow.moved(now_s)
-                held_bytes += flow.moved(now_s) if flow.traffic_class in self._held else 0.0
-            else:
-                research_bytes += flow.moved(now_s)
-        migration = round(migration_bytes * WIRE_PER_PAYLOAD)
-        research = round(research_bytes * WIRE_PER_PAYLOAD)
-        held = round(held_bytes * WIRE_PER_PAYLOAD)
-        sent, other = migration - counter.told_migration, research - counter.told_research
-        kept = held - counter.told_held
+            self._add(payload_bytes, flow, flow.moved(now_s))
+        wire_bytes = [round(total * WIRE_PER_PAYLOAD) for total in payload_bytes]
+        sent, other, kept = (now - told for now, told in zip(wire_bytes, counter.told_bytes, strict=True))
         peak_s = WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)
         peak = min(sent, round(counter.peak_bytes_per_s * peak_s))
         peak_held = min(kept, round(counter.peak_held_bytes_per_s * peak_s))
-        counter.told_migration, counter.told_research, counter.told_held = migration, research, held
-        counter.told_s, counter.peak_bytes_per_s, counter.peak_held_bytes_per_s = now_s, 0.0, 0.0
+        self._of[host] = _Counter(counter.over_bytes, wire_bytes, now_s)
         self.changed(list(self._network.flows_from(host))[:1])
         if window_s <= SAMPLE_S:
             return [EgressSample(0.0, window_s, sent, other, kept)]
         rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other, kept - peak_held)
         return [EgressSample(0.0, SAMPLE_S, peak, 0, peak_held), rest]
+
+    def _add(self, totals: list[float], flow: FluidFlow, moved_bytes: float) -> None:
+        if flow.traffic_class in MIGRATION:
+            totals[0] += moved_bytes
+            totals[2] += moved_bytes if flow.traffic_class in self._held else 0.0
+        else:
+            totals[1] += moved_bytes
 
 
 def together(samples: list[EgressSample]) -> EgressSample:

@@ -15,20 +15,17 @@ coordinator's state of a job is never older than its event.
 
 from __future__ import annotations
 
+from functools import partial
 from math import floor, inf
 from typing import Any
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as cev
+from controller.core.model.cluster import Cluster
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine
-from experiments.worlds.virtual.journal import (
-    LeaseTold,
-    MemoryJournal,
-    StepTold,
-    Told,
-)
+from experiments.worlds.virtual.journal import MemoryJournal, Told
 from experiments.worlds.virtual.workloads import Workloads
 from testbed import messages as m
 from testbed.messages import HeartbeatAck
@@ -57,7 +54,7 @@ class HeartbeatElision:
         if not lease.unacknowledged:
             machine.beats_from_s = lease.heartbeat_at_s
             lease.heartbeat_at_s = lease.lease_until_s = machine.lease_until_s = inf
-            self._tell(LeaseTold(machine.name, inf))
+            self._tell(partial(_lease, machine.name, inf))
 
     def rouse(self, machine: Machine) -> None:
         """Count heartbeats from now on; those that were left out were all acknowledged as far as there was time."""
@@ -73,7 +70,7 @@ class HeartbeatElision:
         lease.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
         lease.lease_until_s = machine.lease_until_s = answered + lease_s
         until_s = heard + self._delay_s + self.coordinator.cluster.protocol.lease_s
-        self._tell(LeaseTold(machine.name, until_s))
+        self._tell(partial(_lease, machine.name, until_s))
         self._env.scheduler.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
 
     def freshen(self) -> None:
@@ -92,12 +89,20 @@ class HeartbeatElision:
                 if step > job.step:
                     job.step = step
                     if self.journal is not None:
-                        self.journal.keep(now_s, StepTold(name, step))
+                        self.journal.keep(now_s, partial(_progress, name, step))
 
     def _tell(self, told: Told) -> None:
-        told.tell(self.coordinator.cluster)
+        told(self.coordinator.cluster)
         if self.journal is not None:
             self.journal.keep(self._env.now_s, told)
+
+
+def _lease(host: str, until_s: float, cluster: Cluster) -> None:
+    cluster.lease(cluster.hosts[host], until_s)
+
+
+def _progress(job: str, step: int, cluster: Cluster) -> None:
+    cluster.jobs[job].step = step
 
 
 def asks_for_steps(event: cev.Event) -> bool:

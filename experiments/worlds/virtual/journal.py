@@ -9,8 +9,7 @@ A quiet world also records the changes that it makes in place of heartbeats (`he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.core.coordinator import Coordinator
@@ -19,32 +18,7 @@ from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from testbed.errors import InvariantBroken
 
-
-@dataclass(frozen=True, slots=True)
-class LeaseTold:
-    """The end of a host's lease, as the coordinator may assume it."""
-
-    host: str
-    until_s: float
-
-    def tell(self, cluster: Cluster) -> None:
-        """Set the lease in the coordinator's state."""
-        cluster.lease(cluster.hosts[self.host], self.until_s)
-
-
-@dataclass(frozen=True, slots=True)
-class StepTold:
-    """The progress of a job."""
-
-    job: str
-    step: int
-
-    def tell(self, cluster: Cluster) -> None:
-        """Set the step in the coordinator's state."""
-        cluster.jobs[self.job].step = self.step
-
-
-Told = LeaseTold | StepTold
+Told = Callable[[Cluster], None]  # sets in a coordinator's state what a heartbeat would have set
 
 
 class MemoryJournal:
@@ -64,14 +38,14 @@ class MemoryJournal:
 
     def events(self) -> Iterator[tuple[float, ev.Event]]:
         """Return the entries that a live journal would hold: all but those in place of heartbeats."""
-        return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
+        return ((at_s, entry) for at_s, entry in self._entries if not callable(entry))
 
     def recall(self, fresh: Coordinator, facts: list[tuple[float, Any]]) -> Coordinator:
         """Make a new coordinator the one that died. InvariantBroken: it records other facts than those."""
         recorded = iter(facts)
         for at_s, entry in self._entries:
-            if isinstance(entry, Told):
-                entry.tell(fresh.cluster)
+            if callable(entry):
+                entry(fresh.cluster)
                 continue
             for effect in fresh.handle(entry, at_s):
                 if isinstance(effect, do.Record):

@@ -59,7 +59,7 @@ class VirtualLinks:
     def set(self, a: str, b: str, factor: float) -> None:
         """Let a link work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
         if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)] is not (factor > 0.0):
-            self.change(a, b, None, factor > 0.0)
+            self.change(a, b, up=factor > 0.0)
         if factor <= 0.0 and not self._is_up[DirectedLink(a, b)]:
             return
         self._env.note(f"the link {a}-{b} works at {factor:g} of its rate")
@@ -69,8 +69,10 @@ class VirtualLinks:
             self._env.network.set_capacity(link, full * factor * PAYLOAD_SHARE)
         self._follow()
 
-    def change(self, a: str, b: str, rate_bytes_per_s: float | None, up: bool | None) -> None:
-        """Change the cable itself, in both directions; inform the coordinator, research and the rules."""
+    def change(
+        self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None
+    ) -> None:
+        """Give a cable another rate (wire bytes/s) or a cut; inform the coordinator, research and the rules."""
         env, ends = self._env, (DirectedLink(a, b), DirectedLink(b, a))
         for link in ends:
             self._rates[link] = self._rates[link] if rate_bytes_per_s is None else rate_bytes_per_s
@@ -87,7 +89,7 @@ class VirtualLinks:
         self.tell(ends)
 
     def drain(self, a: str, b: str) -> None:
-        """Announce that a trunk will go down: send the request to empty it, if the coordinator listens."""
+        """Announce that a trunk will go down, so that its traffic leaves before; no effect between nodes without a trunk."""
         if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)]:
             self._env.note(f"the link {a}-{b} is announced to go down")
             self._asked_to_drain |= {frozenset((a, b))}

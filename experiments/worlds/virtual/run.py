@@ -142,11 +142,11 @@ def make_world(
             keys = ", ".join(name.removesuffix("_s") for name in only_live)
             raise SpecError(f"events.{keys}", f"of {'-'.join(change.between)}", allowed)
         alter = partial(
-            world.change_link, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
+            world.links.change, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
         )
         world.at(BEGIN_S + change.at_s, alter, Priority.OWNER)
         if change.drain_s is not None:
-            drain = partial(world.drain_link, *change.between)
+            drain = partial(world.links.drain, *change.between)
             world.at(BEGIN_S + change.at_s - change.drain_s, drain, Priority.OWNER)
     for event in events.owner_events:
         acts = (

@@ -497,20 +497,6 @@ class VirtualWorld:
             self.env.note(f"the connection of {name} is cut")
             self.connections.cut(link, agent_after_s, coordinator_after_s)
 
-    def set_link(self, a: str, b: str, factor: float) -> None:
-        """Let a cable work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
-        self.links.set(a, b, factor)
-
-    def change_link(
-        self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None
-    ) -> None:
-        """Apply an event of the scenario: another rate of a cable (wire bytes/s) or a cut, sent to the coordinator."""
-        self.links.change(a, b, rate_bytes_per_s, up)
-
-    def drain_link(self, a: str, b: str) -> None:
-        """Announce that a trunk will go down, so that its traffic leaves before; no effect between nodes without a trunk."""
-        self.links.drain(a, b)
-
     def _rerouted(self) -> None:
         """Move traffic to other routes: a trunk died or is back."""
         self.transfers.follow_routes()
