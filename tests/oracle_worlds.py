@@ -30,9 +30,9 @@ def window(seed: int, *, hosts: int = 4, jobs: int = 3, targets_apart_s: float =
     stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
     share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve)
-    budgets = ClassBudgets(migrations := LinkBudgets(share), migrations)
+    budgets = ClassBudgets(migrations := LinkBudgets([share]), migrations)
     if seed % 2:
-        budgets = ClassBudgets(migrations, LinkBudgets({link: 2.0 * rate for link, rate in share.items()}))
+        budgets = ClassBudgets(migrations, LinkBudgets([{link: 2.0 * rate for link, rate in share.items()}]))
     transfer_times = TransferTimes(Routes(campus), budgets, 0.2, 10.0, lambda _: 0.15)
     choices = Choices(campus, Future(stays), transfer_times, 0.0, HORIZON_S)
     slots = [name for name in names for _ in range(gpus[name])]
@@ -118,7 +118,7 @@ def _links_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[
                     for link in booking.links:
                         load[link] = load.get(link, 0.0) + booking.rate_bytes_per_s
             for link, rate in load.items():
-                if rate > budgets.at(link, at_s) * (1.0 + 1e-6):
+                if rate > budgets.path((link,), at_s) * (1.0 + 1e-6):
                     yield f"{what} take {rate:g} of {link} at {at_s:g} s"
 
 

@@ -147,7 +147,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
     link, share = DirectedLink("a", "b"), 100.0
     stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
-    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
+    budgets = ClassBudgets(whole := LinkBudgets([{link: share}]), whole)
     booked = Booking((link,), 10.0, 20.0, share)
     plan = Plan(Future({"a": (stay,), "b": (to,)}))
     plan.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
@@ -165,7 +165,7 @@ def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
     """Two that overlap: of 150 that are lent beside a share of 100 there is enough for one of 120, not for both."""
     link, other, share = DirectedLink("a", "b"), DirectedLink("b", "c"), 100.0
     budgets = ClassBudgets(
-        LinkBudgets(dict.fromkeys((link, other), share)), LinkBudgets({link: 250.0, other: share})
+        LinkBudgets([dict.fromkeys((link, other), share)]), LinkBudgets([{link: 250.0, other: share}])
     )
     plan = Plan(Future({}))
     for job, from_s in (("j1", 0.0), ("j2", 10.0)):
@@ -188,7 +188,7 @@ def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_oth
     """It could be moved, and is refused: what is planned for others would not fit any more."""
     link, share = DirectedLink("a", "b"), 100.0
     stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
-    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
+    budgets = ClassBudgets(whole := LinkBudgets([{link: share}]), whole)
     plan = Plan(Future({"a": (stay,), "b": (to,)}), where={"j1": stay, "j2": stay})
     plan.enter(
         (),

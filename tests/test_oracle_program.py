@@ -119,9 +119,9 @@ def transfer_times(
     first, second = (host.name for host in campus.hosts_of(Role.VOLUNTEER))
     routes = Routes(campus)
     links = routes.route(first, second)
-    budgets = LinkBudgets(
-        dict.fromkeys(campus.capacity_bytes_per_s, 80e6), {links[0]: left} if left else {}, 0.0, 100.0
-    )
+    always = dict.fromkeys(campus.capacity_bytes_per_s, 80e6)
+    rows = [{**always, links[0]: min(80e6, rate)} for rate in left]
+    budgets = LinkBudgets(rows or [always], 0.0, 100.0)
     return TransferTimes(routes, ClassBudgets(budgets, budgets), overhead_s, 10.0, lambda _: 0.15), links
 
 

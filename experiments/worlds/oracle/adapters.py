@@ -136,8 +136,8 @@ class Columns:
                 moved, copied = (
                     sum(rate for migrates, rate in rates if migrates is of) for of in (True, False)
                 )
-                lent = budgets.together.at(link, from_s) - budgets.migrations.at(link, from_s)
-                taken = min(moved + max(0.0, copied - lent), share[link])
+                both, one = budgets.together.path((link,), from_s), budgets.migrations.path((link,), from_s)
+                taken = min(moved + max(0.0, copied - (both - one)), share[link])
                 if from_s < until_s and taken > 0.0:
                     size, key = taken * (end_s - from_s), f"{link} {from_s}"
                     yield MigrationRequest(key, size, end_s, 0.0, (link,), from_s, cap_bytes_per_s=taken)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, floor, inf
 
 from controller.core.model.cluster import Cluster
@@ -102,54 +102,41 @@ def future_of(campus: Campus, trace: Trace, begin_s: float) -> Future:
 
 @dataclass(frozen=True)
 class LinkBudgets:
-    """Rates of links, payload bytes/s. `always`: of each link; `left`: of links with background, less of it, one value an epoch.
+    """Rates of links, payload bytes/s, a row an epoch.
 
-    Epoch n is from `begin_s + n epoch_s` on; the first also before, the last for ever.
+    Row n holds from `begin_s + n epoch_s` on; the first also before, the last for ever.
     """
 
-    always: Mapping[DirectedLink, float]
-    left: Mapping[DirectedLink, Sequence[float]] = field(default_factory=dict)
+    rows: Sequence[Mapping[DirectedLink, float]]
     begin_s: float = 0.0
     epoch_s: float = inf
 
-    def at(self, link: DirectedLink, at_s: float) -> float:
-        """Return the rate of a link from that moment on."""
-        return self._narrowest((link,), self._epoch(at_s))
-
     def path(self, links: Links, at_s: float) -> float:
-        """Return the rate of the narrowest link; infinite of none."""
-        return self._narrowest(links, self._epoch(at_s))
+        """Return the rate of the narrowest link from that moment on; infinite of none."""
+        last = len(self.rows) - 1
+        epoch = floor((at_s - self.begin_s) / self.epoch_s) if last else 0
+        return self._narrowest(links, max(0, min(last, epoch)))
 
     def changes_s(self, from_s: float, until_s: float) -> list[float]:
         """Return the moments at which epochs begin between two moments, both excluded."""
-        if not self.left:
+        if len(self.rows) == 1:
             return []
         first = max(1, floor((from_s - self.begin_s) / self.epoch_s) + 1)
-        last = min(self._epochs - 1, ceil((until_s - self.begin_s) / self.epoch_s) - 1)
+        last = min(len(self.rows) - 1, ceil((until_s - self.begin_s) / self.epoch_s) - 1)
         return [self.begin_s + n * self.epoch_s for n in range(first, last + 1)]
 
     def backwards(self, links: Links, until_s: float) -> Iterator[tuple[float, float, float]]:
         """Yield (from, until, rate) of the path, epoch by epoch into the past; the first of all has no begin."""
-        n = ceil((until_s - self.begin_s) / self.epoch_s) if self.left else 0
-        for epoch in range(max(0, min(self._epochs, n) - 1), 0, -1):
+        n = ceil((until_s - self.begin_s) / self.epoch_s) if len(self.rows) > 1 else 0
+        for epoch in range(max(0, min(len(self.rows), n) - 1), 0, -1):
             from_s = self.begin_s + epoch * self.epoch_s
             yield from_s, until_s, self._narrowest(links, epoch)
             until_s = from_s
         yield -inf, until_s, self._narrowest(links, 0)
 
-    @property
-    def _epochs(self) -> int:
-        return max(map(len, self.left.values()), default=1)
-
-    def _epoch(self, at_s: float) -> int:
-        if not self.left:
-            return 0
-        return max(0, min(self._epochs - 1, floor((at_s - self.begin_s) / self.epoch_s)))
-
     def _narrowest(self, links: Links, epoch: int) -> float:
-        rates = [self.always[link] for link in links]
-        rates += [self.left[link][epoch] for link in links if link in self.left]
-        return min(rates, default=inf)
+        row = self.rows[epoch]
+        return min([row[link] for link in links], default=inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +160,13 @@ def class_budgets_of(
     for flow in research:
         for link in cluster.routes.shortest_links(flow.source, flow.target):
             steady[link] += flow.rate_bytes_per_s / PAYLOAD_SHARE
-    # the background's demand on each link that it crosses, wire bytes/s, one value an epoch
+    # the background's demand on each link that it crosses, wire bytes/s, a row an epoch
     crossing: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows if background else ()):
         for link in cluster.routes.shortest_links(source, target):
             crossing[link].append(number)
     rows = background.rates_bytes_per_s if background else ()
-    asked = {link: [sum(row[n] for n in some) for row in rows] for link, some in crossing.items() if rows}
+    asked = [{link: sum(row[n] for n in some) for link, some in crossing.items()} for row in rows]
 
     def left_of(link: DirectedLink, kept_bytes_per_s: float) -> float:
         return PAYLOAD_SHARE * (wire[link] - kept_bytes_per_s) * (1.0 - LEAST_FALL)
@@ -193,8 +180,14 @@ def class_budgets_of(
     def budgets(
         always: Mapping[DirectedLink, float], kept: Callable[[DirectedLink, float], float]
     ) -> LinkBudgets:
-        left = {link: [left_of(link, kept(link, rate)) for rate in rates] for link, rates in asked.items()}
-        return LinkBudgets(always, left, begin_s, background.epoch_s if background else inf)
+        left = [
+            {
+                **always,
+                **{link: min(always[link], left_of(link, kept(link, rate))) for link, rate in row.items()},
+            }
+            for row in asked
+        ]
+        return LinkBudgets(left or [always], begin_s, background.epoch_s if background else inf)
 
     migrations = budgets(cluster.capacity.reservable, kept)
     if not cluster.policy.borrows:

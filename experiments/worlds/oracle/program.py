@@ -136,7 +136,7 @@ def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool)
             moments |= {each.from_s, *budgets.changes_s(each.from_s, each.until_s)}
         seen: set[tuple[tuple[int, float], ...]] = set()
         for at_s in sorted(moments):
-            share = max(1.0, budgets.at(link, at_s))
+            share = max(1.0, budgets.path((link,), at_s))
             on = {n: r.rate_bytes_per_s / share for n, r in users[link] if r.holds_at(at_s)}
             used = sum(r.rate_bytes_per_s for r in known if r.holds_at(at_s)) / share
             # the most that these can be together: a job takes one way out of a place at a time

@@ -104,7 +104,7 @@ class TransferTimes:
             for end, begin in pairwise((until_s, *inside, from_s)):
                 there = [each for each in others if each.from_s < end and begin < each.until_s]
                 left = (
-                    budgets.at(link, begin) - sum(b.rate_bytes_per_s for b in there if link in b.links)
+                    budgets.path((link,), begin) - sum(b.rate_bytes_per_s for b in there if link in b.links)
                     for link in links
                 )
                 yield begin, end, max(0.0, min(left)) if there else whole
