@@ -14,9 +14,8 @@ from typing import Any
 from controller.core.model import facts
 from controller.core.parameters import Protocol, Queue
 from experiments.inputs.job_file import JOB, PROGRAM
-from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS

@@ -6,8 +6,8 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario import ResearchFlow
-from experiments.inputs.scenario.live import live_row
 from experiments.inputs.traces import paper_campus
+from experiments.worlds.live.world import live_row
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
 from tests.world import World, a_running_job, a_world

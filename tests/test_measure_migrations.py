@@ -10,10 +10,10 @@ from controller.core.policies.table import policy
 from experiments.benchmarks import migrations
 from experiments.benchmarks.frame import KEPT, NOT_JUDGED, NOT_KEPT, Run
 from experiments.benchmarks.migrations import NOTICE_AT_S, NOTICE_S, RESERVED, SYSTEMS, WAVE_S
-from experiments.inputs.scenario.live import enforcement_of
 from experiments.inputs.traces import Trace
 from experiments.results.history import Notice, Timed
 from experiments.worlds.live.run import context_of
+from experiments.worlds.live.world import enforcement_of
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.run import simulate
 from testbed.enforcement import Enforcement

@@ -13,9 +13,9 @@ from controller.core.placement.select import DestinationChoice, NoDestination, P
 from controller.core.policies import table
 from controller.core.policies.table import ABLATION, POLICIES, SYSTEMS, Policy, policy
 from experiments.inputs.scenario import demo_scenario
-from experiments.inputs.scenario.live import enforcement_of, live_row
 from experiments.inputs.traces import generate
 from experiments.results.rules import IN_SHARE, IN_TIME, RESERVED, RULES, not_promised
+from experiments.worlds.live.world import enforcement_of, live_row
 from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m

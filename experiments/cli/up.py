@@ -18,14 +18,13 @@ from controller.core.model.facts import JobSubmitted
 from controller.persistence.journal import NoJournal, export_jsonl, read_facts
 from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.live import live_row
 from experiments.inputs.traces import Trace
 from experiments.results import report
 from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live.operator import JOB_LOGS
-from experiments.worlds.live.world import LiveWorld, let_owners, live_world
+from experiments.worlds.live.world import LiveWorld, let_owners, live_row, live_world
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
 from testbed.errors import SpecError

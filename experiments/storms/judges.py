@@ -26,9 +26,8 @@ from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, HostState, JobState, Phase
 from controller.persistence.journal import encoded
-from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
-from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.invariants import Invariants, broken, has_heard_everything
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed import messages as m
 from testbed.agent.core import effects as ado

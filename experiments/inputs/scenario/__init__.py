@@ -1,11 +1,10 @@
 """The description of one run: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`.
 
-The parameters are declared in `controller.core.parameters`, `parts`, `owners`, `background` (random ones by `law`) and
-`user_jobs`; `topologies.fields` has their checks, texts in files and scaling.
+The parameters are declared in `controller.core.parameters`, `parts`, `owners` (random ones by `law`) and `user_jobs`;
+`topologies.fields` has their checks, texts in files and scaling.
 """
 
 from controller.core.parameters import Protocol, Queue
-from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import (
     dumps,
@@ -15,7 +14,7 @@ from experiments.inputs.scenario.files import (
 )
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import Jobs, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, ResearchFlow
 from experiments.inputs.scenario.scenario import Scenario
 
 __all__ = [

@@ -3,7 +3,7 @@
 The section `[campus]` is a campus; `campus = "example:campus54"`, or the path of a campus file seen from the
 scenario's, may stand in its place. All others may be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
 `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
-`controller.core.parameters`, `parts.py`, `user_jobs.py`, `owners.py` and `background.py`. Without a section
+`controller.core.parameters`, `parts.py`, `user_jobs.py` and `owners.py`. Without a section
 `[background]` there is none; with an empty one it is paper A's.
 """
 
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.parameters import Protocol, Queue
-from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
 from topologies import fields, files, keys, reading, toml

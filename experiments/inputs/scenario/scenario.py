@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.overrides import with_overrides
 from controller.user_policies import find_policy
-from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners, check_order
-from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import UserJob, check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError

@@ -18,7 +18,6 @@ from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
-from experiments.inputs.scenario.live import live_row
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
@@ -29,7 +28,7 @@ from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.usage import Usage
-from experiments.worlds.live.world import LiveWorld, live_world
+from experiments.worlds.live.world import LiveWorld, live_row, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock

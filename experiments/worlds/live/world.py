@@ -21,13 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from bpf.build import build
-from controller.core.policies.table import policy_of
+from controller.core.policies.table import Policy, policy, policy_of
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.live import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
@@ -39,6 +38,7 @@ from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
+from topologies.errors import SpecError
 from topologies.spec import Host, Role
 
 COORDINATOR = "coordinator"
@@ -314,3 +314,21 @@ def let_owners(campus: LiveCampus, gid: int | None) -> None:
     if gid is not None and campus.enforcement:
         for host in campus.spec.hosts_of(Role.VOLUNTEER):
             owner.let_group(campus.pin_dir / host.name / "switch", gid)
+
+
+def live_row(played: Scenario) -> Policy:
+    """Return the row of the policy that a live run plays.
+
+    SpecError: no such row, or one that only the virtual world can play.
+    """
+    row = policy(played.protocol.policy)
+    if row.interruption.replication is not None:
+        allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
+        raise SpecError("protocol.policy", played.protocol.policy, allowed)
+    return row
+
+
+def enforcement_of(played: Scenario) -> Enforcement:
+    """Return the kernel's enforcement of grants: none for a system that does not ask for it, whatever the scenario has."""
+    row = live_row(played)
+    return Enforcement(played.protocol.enforcement) if row.enforced else Enforcement.NONE

@@ -10,10 +10,9 @@ from typing import Any
 
 from controller.core.model import events as cev
 from experiments.inputs.traces.streams import stream
-from experiments.worlds.virtual.egress import MIGRATION, Egress, guard_of
 from experiments.worlds.virtual.faults import Faults
-from experiments.worlds.virtual.fluid import ScheduledNetwork
 from experiments.worlds.virtual.hosts import Connection, Machine
+from experiments.worlds.virtual.network import MIGRATION, Egress, ScheduledNetwork, guard_of
 from experiments.worlds.virtual.overheads import Overheads, Span
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from experiments.worlds.virtual.switches import ProgrammedSwitches, Ways

@@ -14,9 +14,9 @@ from functools import partial
 from controller.core.model.effects import SetLoads, SetWays
 from controller.core.model.events import DrainAsked, LinksChanged, WaysSet
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Connection
+from experiments.worlds.virtual.network import guard_of
 from experiments.worlds.virtual.scheduler import Priority
 from topologies.openflow import WayPin
 from topologies.paths import dead_trunks, junctions

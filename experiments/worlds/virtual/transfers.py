@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.faults import Failure
 from experiments.worlds.virtual.hosts import Machine, Transfer, dirty_fraction
+from experiments.worlds.virtual.network import guard_of
 from experiments.worlds.virtual.scheduler import Priority
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev

@@ -33,13 +33,13 @@ from controller.core.policies.table import policy_of
 from experiments.inputs.scenario import ResearchFlow
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.egress import together
 from experiments.worlds.virtual.environment import make_environment
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.heartbeat_elision import HeartbeatElision, asks_for_steps
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.links import VirtualLinks
+from experiments.worlds.virtual.network import together
 from experiments.worlds.virtual.overheads import Overheads, costs_of
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.research import ResearchTraffic
