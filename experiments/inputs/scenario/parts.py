@@ -1,4 +1,4 @@
-"""The parts of a scenario that are plain parameters beside those of the decisions: jobs, research flows, events of links, others' traffic.
+"""The parts of a scenario that are plain parameters: jobs, research flows, events of links, the law of others' traffic.
 
 Defaults are the papers' values where they give one, in real units; each line names the source of its number.
 """
