@@ -24,7 +24,7 @@ from controller.core.policies.table import POLICIES, Policy
 from controller.user_policies import find_policy, guarded
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario, load
-from experiments.inputs.traces import Trace, records_of, trace_of
+from experiments.inputs.traces import Trace, check_hosts, records_of, trace_of
 from experiments.results import frames, report
 from experiments.results.events_file import digest, write_run
 from experiments.results.history import Timed
@@ -163,9 +163,6 @@ def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed:
 def trace_for(scenario: Scenario, trace: Owners) -> Trace:
     """Return the trace as it is, of records, or generated."""
     if isinstance(trace, Trace):
-        known = {host.name for host in scenario.volunteers}
-        for host in (*trace.away, *(event.host for event in trace.owner_events)):
-            if host not in known:
-                raise SpecError("trace", host, f"hosts of the scenario: {', '.join(sorted(known)[:12])}")
+        check_hosts(trace, scenario, trace.origin)
         return trace
     return trace_of(scenario, records_of(trace))

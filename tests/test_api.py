@@ -111,7 +111,7 @@ def test_wrong_names_are_answered_with_what_is_allowed(result: RunResult) -> Non
     with pytest.raises(SpecError, match="policy = 'nothing': one of slurm-pr"):
         simulate(result.scenario, policy="nothing")
     stranger = replace(result.trace, owner_events=(), away=("elsewhere",))
-    with pytest.raises(SpecError, match="trace = 'elsewhere': hosts of the scenario: h1, h2"):
+    with pytest.raises(SpecError, match="the scenario's volunteers; it has a host elsewhere"):
         simulate(result.scenario, trace=stranger)
 
 

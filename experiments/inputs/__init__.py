@@ -1,5 +1,5 @@
 """Inputs of a run.
 
-`scenario` (a file's parameters), `traces` (events from outside), `job_file` (a user's job), `job_specs` (submissions of
-a trace's jobs), `seeds`. May import `theory` and below. Begin with `scenario`.
+`scenario` (a file's parameters), `traces` (events from outside), `job_file` (a user's job), `seeds`. May import `theory`
+and below. Begin with `scenario`.
 """

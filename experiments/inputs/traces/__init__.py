@@ -9,7 +9,7 @@ is paper A's, `recorded` reads one from files: `availability_counts`, `lifetimes
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.generated import generate
 from experiments.inputs.traces.paper_campus import paper_campus
-from experiments.inputs.traces.recorded import load_trace, records_of, trace_of
+from experiments.inputs.traces.recorded import check_hosts, load_trace, records_of, trace_of
 from experiments.inputs.traces.trace import (
     BackgroundTraffic,
     JobArrival,
@@ -23,6 +23,7 @@ __all__ = [
     "JobDraw",
     "OwnerEvent",
     "Trace",
+    "check_hosts",
     "generate",
     "load_trace",
     "paper_campus",

@@ -82,14 +82,15 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
         trace = plugins.call("trace", name, made, scenario) if callable(made) else made
         if not isinstance(trace, Trace):
             raise SpecError("trace", name, f"that gives a {type(trace).__name__}; allowed: {allowed}")
-        _check_hosts(trace, scenario, name)
+        check_hosts(trace, scenario, name)
         if not any(arrival.job.given for arrival in trace.arrivals):
             trace = replace(trace, arrivals=with_user_jobs(trace.arrivals, scenario))
         return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
 
 
-def _check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
+def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
+    """Check that a trace is of this scenario's hosts. SpecError, for the trace of this name: it is not."""
     hosts = [host.name for host in scenario.volunteers]
     for host in (*trace.away, *(event.host for event in trace.owner_events)):
         if host not in hosts:
@@ -136,7 +137,7 @@ def _read(path: Path, scenario: Scenario | None) -> Found:
                 return availability_counts.counts_of(document)
             trace = parse_trace(document, scenario) if scenario else None
             if trace and scenario:
-                _check_hosts(trace, scenario, path.name)
+                check_hosts(trace, scenario, path.name)
             return trace
         try:
             fields = next(csv.reader([text.lstrip().partition("\n")[0]]), [])

@@ -6,6 +6,10 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+import msgspec
 
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
@@ -49,6 +53,24 @@ class JobDraw:
     def run_s(self) -> float:
         """Seconds of work, without interruptions."""
         return self.steps * self.step_s
+
+    def spec(self) -> JobSpec:
+        """Return the job as it is submitted, in either world.
+
+        Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step: a store
+        that has one would lack little of another. A user's own job keeps its own state.
+        """
+        figures: dict[str, Any] = {
+            "step_s": self.step_s,
+            "payload_bytes": self.payload_bytes,
+            "memory_bytes": self.memory_bytes,
+            "min_capability": self.min_capability,
+            "loss_budget_s": self.loss_budget_s,
+        }
+        if self.given is not None:
+            return msgspec.structs.replace(self.given, name=self.name, **figures)
+        params = {"dirty_fraction": self.dirty_fraction, "seed": crc32(self.name.encode())}
+        return JobSpec(name=self.name, steps=self.steps, params=params, **figures)
 
 
 @dataclass(frozen=True, slots=True)

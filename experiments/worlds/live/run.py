@@ -16,7 +16,6 @@ import trio
 
 from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
-from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace
@@ -123,7 +122,7 @@ class LiveRun:
         async def submit_them(operator: Operator) -> None:
             while left:
                 await trio.sleep_until(begin_s + left[0].at_s)
-                await self._submit(operator, job_spec(left[0]))
+                await self._submit(operator, left[0].job.spec())
                 left.popleft()
 
         await self._talk(submit_them)

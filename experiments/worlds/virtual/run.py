@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from controller.user_policies import find_policy
-from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.results.run_context import CheckpointPrice, FidelityRecord
@@ -134,7 +133,7 @@ def make_world(
     world.on_rejected = partial(_raise_rejected, scenario.scale)
     admission = random.Random(f"{chosen} admission")
     for arrival in events.arrivals:
-        submit = partial(world.submit, job_spec(arrival), admission.random())
+        submit = partial(world.submit, arrival.job.spec(), admission.random())
         world.at(BEGIN_S + arrival.at_s, submit, Priority.MESSAGE)
     for change in played.events:
         if only_live := sorted(change.changes.keys() - PLAYED):
