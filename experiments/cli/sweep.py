@@ -9,11 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from experiments.inputs.seeds import seeds_of
 from experiments.runtime.engines import Engine
 from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.progress import progress_bar
 from experiments.sweeps import run_sweep
-from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
+from experiments.sweeps.plan import read_plan, value_of_key
 from topologies.errors import SpecError
 
 MOST_TOLD = 20  # promises that were broken

@@ -69,8 +69,8 @@ class JobDraw:
         }
         if self.given is not None:
             return msgspec.structs.replace(self.given, name=self.name, **figures)
-        params = {"dirty_fraction": self.dirty_fraction, "seed": crc32(self.name.encode())}
-        return JobSpec(name=self.name, steps=self.steps, params=params, **figures)
+        figures["params"] = {"dirty_fraction": self.dirty_fraction, "seed": crc32(self.name.encode())}
+        return JobSpec(name=self.name, steps=self.steps, **figures)
 
 
 @dataclass(frozen=True, slots=True)
