@@ -87,7 +87,6 @@ def served(*argv: str) -> Iterator[str]:
     process = subprocess.Popen(
         [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdin is not None
     try:
         yield process.stdout.readline().split()[-1]
     finally:

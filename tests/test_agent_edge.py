@@ -20,6 +20,7 @@ from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
+from tests.stores import ingest
 from topologies.spec import TrafficClass
 
 pytestmark = pytest.mark.kernel
@@ -49,11 +50,6 @@ def shipping_of(edge: KernelMaps, store: CheckpointStore) -> tuple[Transfers, En
     return Transfers(store, edge, lambda: False, lambda: announced, ends.append), ends
 
 
-def ingest(store: CheckpointStore) -> None:
-    store.scratch("s").write_bytes(bytes(100_000))
-    store.ingest("job", 1, 1, store.scratch("s"))
-
-
 def order_to(listener: trio.SocketListener) -> do.StartSending:
     port = listener.socket.getsockname()[1]
     return do.StartSending("job", 1, Endpoint("h2", "127.0.0.1", port, ticket=7), 1e8, TrafficClass.PRESYNC)
@@ -62,7 +58,7 @@ def order_to(listener: trio.SocketListener) -> do.StartSending:
 async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
     edge = edge_of(host, tmp_path)
     with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "other") as other:
-        ingest(own)
+        ingest(own, bytes(100_000))
         sender, ends = shipping_of(edge, own)
         receiver, _ = shipping_of(edge, other)
         listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
@@ -87,7 +83,7 @@ async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_aga
         key = FlowKey(LOOPBACK, 1 + port, LOOPBACK, 1)
         host.flows.insert(key, traffic_class=ClassId.EMERGENCY, mode=BucketMode.ACCOUNT)
     with CheckpointStore(tmp_path / "own") as own:
-        ingest(own)
+        ingest(own, bytes(100_000))
         sender, ends = shipping_of(edge_of(host, tmp_path), own)
         listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
         async with trio.open_nursery() as nursery:
@@ -114,9 +110,8 @@ async def test_marked_connections_leave_half_of_the_table(host, tmp_path):
 async def test_an_agent_that_starts_again_leaves_the_share_at_what_its_link_has_become(
     host, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "testbed.agent.io.kernel_maps.smooth_pacing", lambda: None
-    )  # it is the machine's here
+    # it is the machine's here
+    monkeypatch.setattr("testbed.agent.io.kernel_maps.smooth_pacing", lambda: None)
     edge = edge_of(host, tmp_path)
     edge.config = replace(edge.config, migration_share_bytes_per_s=50e6)
     edge.prepare()

@@ -174,22 +174,18 @@ async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
 
 
 @pytest.mark.alone
-async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_job_goes_on_while_its_snapshot_is_written_and_killed_then_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path) as agent:
         pid = agent._running[KEY].pid
         async with half_written(agent):
+            for _ in range(3):
+                agent.events.clear()
+                await agent.until(ev.WorkloadsProgressed)
             agent.kill(KEY)
         assert "SIGKILL" in (await agent.until(ev.SnapshotFailed)).reason
         assert not Path(f"/proc/{pid}").exists()
-
-
-@pytest.mark.alone
-async def test_job_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
-    async with running(tmp_path) as agent, half_written(agent):
-        for _ in range(3):
-            agent.events.clear()
-            await agent.until(ev.WorkloadsProgressed)
-        agent.kill(KEY)
 
 
 @pytest.mark.alone
