@@ -22,15 +22,11 @@ from topologies import keys, toml
 from topologies.dimension import NUMBER, Dimension
 from topologies.errors import SpecError
 from topologies.keys import Form, Kind
+from topologies.keys import declared as declared
+from topologies.keys import optional as optional
 from topologies.tables import Table
 
 P = TypeVar("P")
-
-
-def declared(kind: Kind, default: object = MISSING) -> Any:
-    """Declare a field of this kind."""
-    metadata = {"kind": kind, "dimension": kind.dimension}
-    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
 def quantity(
@@ -56,14 +52,9 @@ def whole(low: int, high: int, default: object = MISSING, *, optional: bool = Fa
     return declared(replace(keys.whole(low, high), optional=optional), default)
 
 
-def optional(kind: Kind) -> Any:
-    """Declare a value of this kind, None if it is left out."""
-    return declared(replace(kind, optional=True), None)
-
-
 def choice(options: Sequence[str], default: object = MISSING) -> Any:
     """Declare one of some texts; any text, if none are given."""
-    return declared(keys.choice(tuple(map(str, options))) if options else keys.text(), default)
+    return declared(keys.choice(options) if options else keys.text(), default)
 
 
 def overrides() -> Any:
@@ -119,21 +110,39 @@ def check(part: Any, path: str) -> None:
             raise SpecError(f"{path}.{kind.key(each.name)}", value, allowed)
 
 
-def read(of: type[P], table: Table) -> P:
-    """Return the part that a table describes; what is left out has its default. SpecError for anything else."""
+def read(of: type[P], table: Table, **given: object) -> P:
+    """Return the part that a table describes; what is left out has its default. SpecError for anything else.
+
+    `given` are the fields that are no keys.
+    """
+    values = values_of(of, table)
+    table.done()
+    return of(**given, **values)
+
+
+def values_of(of: type[Any], table: Table, *, within_limits: bool = False) -> dict[str, Any]:
+    """Return the fields of a part that a table holds, beside other keys. SpecError for a wrong value.
+
+    `within_limits`: also for one outside its limits, which the part then need not check.
+    """
     values = {}
     for name, kind, default in keys_of(of):
         key = kind.key(name)
         if table.has(key) or default is MISSING:
             values[name] = kind.read(table, key)
-    table.done()
-    return of(**values)
+            if within_limits and (allowed := kind.wrong(values[name])):
+                raise table.wrong(key, allowed)
+    return values
 
 
-def pairs(part: Any) -> list[tuple[str, str]]:
-    """Return (key, TOML text) of every field that has a value."""
-    found = ((kind, name, getattr(part, name)) for name, kind, _ in keys_of(type(part)))
-    return [(kind.key(name), kind.text(value)) for kind, name, value in found if value is not None]
+def pairs(part: Any, *, defaults: bool = True) -> list[tuple[str, str]]:
+    """Return (key, TOML text) of every field that has a value; without `defaults`, none that is the default."""
+    found = ((kind, name, getattr(part, name), default) for name, kind, default in keys_of(type(part)))
+    return [
+        (kind.key(name), kind.text(value))
+        for kind, name, value, default in found
+        if value is not None and (defaults or value != default)
+    ]
 
 
 def keys_of(of: type[Any]) -> Iterator[tuple[str, Kind, object]]:

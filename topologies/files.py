@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from topologies import keys, plugins, reading, toml
+from topologies import fields, keys, plugins, reading, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
-from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key, Section
+from topologies.keys import declared, optional
 from topologies.spec import (
     MAX_GPUS,
-    NAME_RULE,
     Building,
     Campus,
     Fabric,
@@ -30,7 +29,6 @@ from topologies.spec import (
     ResearchReserve,
     Role,
     Switch,
-    Tier,
 )
 from topologies.tables import Table
 
@@ -38,80 +36,69 @@ EXAMPLES = Path(__file__).parent / "examples"
 EXAMPLE = "example:"
 MAX_GROUP = 10_000
 
-SHARE = keys.number(Dimension.NUMBER, about="a share from 0 to 1")
-PROBABILITY = keys.number(Dimension.NUMBER, about="a probability, at least 0 and less than 1")
-RATE, DURATION = keys.number(Dimension.RATE), keys.number(Dimension.DURATION)
-RESERVE = ResearchReserve()
-CAMPUS = Section(
-    name=Key(keys.text("the name of the campus"), "the campus's name"),
-    buildings=Key(keys.texts('the names of the buildings, such as ["a", "b"]'), "names of buildings"),
-    fabric=Key(keys.choice(tuple(map(str, Fabric))), "what switches are made of", Fabric.BRIDGE),
-)
-RESEARCH_RESERVE = Section(
-    beta=Key(SHARE, "share of each link that migrations leave to research", RESERVE.beta),
-    minimum=Key(RATE, "they leave at least this, however small the link", RESERVE.minimum_bytes_per_s),
-    most_lost=Key(
-        SHARE, "where research is measured to ask for more, they may take this share of it", RESERVE.most_lost
-    ),
-)
-GPU_MODEL = Section(
-    memory=Key(keys.number(Dimension.SIZE), "of one GPU"),
-    compute_capability=Key(
-        keys.number(Dimension.NUMBER, about="a number such as 8.6"), "jobs may ask for at least this"
-    ),
-)
-CABLE = Section(
-    rate=Key(RATE, "of the cable, on the wire, in each direction"),
-    delay=Key(DURATION, "of the cable, one way", 0.0),
-    loss=Key(PROBABILITY, "of a packet on the cable", 0.0),
-    jitter=Key(DURATION, "a packet takes the delay, more or less by at most this", 0.0),
-    reorders=Key(keys.flag(), "whether packets may overtake each other by their jitter", False),
-)
-LINK = Section(
-    between=Key(keys.texts('two names, such as ["h1", "a1"]'), "the two nodes that the cable joins"), **CABLE
-)
-LINKED = Section(
-    link_to=Key(
-        keys.text("the name of a switch"), "the switch that its cable goes to; `rate` is then required", None
-    ),
-    rate=Key(RATE, CABLE["rate"].meaning, None),
-    **{key: CABLE[key] for key in ("delay", "loss", "jitter", "reorders")},
-)
-SWITCH = Section(
-    name=Key(keys.text("the name of the switch"), NAME_RULE),
-    tier=Key(keys.choice(tuple(map(str, Tier))), "its level in the tree"),
-    building=Key(keys.text("the name of a building"), "left out: it belongs to all, as the core does", None),
-    **LINKED,
-)
-SWITCH["link_to"] = Key(
-    keys.texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True),
-    "the switch that its cable goes to, or (Open vSwitch) a list of them; `rate` is then required",
-    None,
-)
-GPUS = Section(
-    building=Key(keys.text("the name of a building"), "where it stands"),
-    role=Key(keys.choice(tuple(map(str, Role))), "every campus has exactly one coordinator", Role.VOLUNTEER),
-    gpu_model=Key(keys.text("the name of one of the gpu_models"), "required, except for a coordinator"),
-    gpus=Key(keys.whole(0, MAX_GPUS), "how many jobs it runs at once; a coordinator has none", 1),
-)
-HOST = Section(
-    name=Key(keys.text("the name of the host"), NAME_RULE),
-    address=Key(
-        keys.text("an IPv4 address"), "inside 10.0.0.0/8; left out: the next free one of its building", None
-    ),
-    **GPUS,
-    **LINKED,
-)
-GROUP = Section(
-    prefix=Key(keys.text("the beginning of the hosts' names"), "hosts are called PREFIX1, PREFIX2, ..."),
-    count=Key(keys.whole(1, MAX_GROUP), "how many hosts"),
-    first=Key(keys.whole(0, 10**6), "number of the first", 1),
-    link_to=Key(
-        keys.text("the switch that the hosts of the group hang on"), "the switch that their cables go to"
-    ),
-    **GPUS,
-    **CABLE,
-)
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The keys at the top of a file."""
+
+    name: str = declared(keys.text("the name of the campus"))  # the campus's name
+    # names of buildings
+    buildings: tuple[str, ...] = declared(keys.texts('the names of the buildings, such as ["a", "b"]'))
+    fabric: Fabric = declared(keys.choice(Fabric), Fabric.BRIDGE)  # what switches are made of
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The keys that hosts and groups of them have alike."""
+
+    building: str = declared(keys.text("the name of a building"))  # where it stands
+    role: Role = declared(keys.choice(Role), Role.VOLUNTEER)  # every campus has exactly one coordinator
+    # required, except for a coordinator
+    gpu_model: str | None = optional(keys.text("the name of one of the gpu_models"))
+    # how many jobs it runs at once, 1 if left out; a coordinator has none
+    gpus: int | None = fields.whole(0, MAX_GPUS, None, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHost:
+    """The keys of a host alone."""
+
+    # a name of 1 to 9 lower-case letters and digits that begins with a letter
+    name: str = declared(keys.text("the name of the host"))
+    # inside 10.0.0.0/8; left out: the next free one of its building
+    address: str | None = optional(keys.text("an IPv4 address"))
+    # the switch that its cable goes to
+    link_to: str | None = optional(keys.text("the name of a switch"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The keys of a group of hosts."""
+
+    # hosts are called PREFIX1, PREFIX2, ...
+    prefix: str = declared(keys.text("the beginning of the hosts' names"))
+    count: int = fields.whole(1, MAX_GROUP)  # how many hosts
+    # the switch that their cables go to
+    link_to: str = declared(keys.text("the switch that the hosts of the group hang on"))
+    first: int = fields.whole(0, 10**6, 1)  # number of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Uplinks:
+    """The keys of a switch beside its own."""
+
+    # the switch that its cable goes to, or (Open vSwitch) a list of them
+    link_to: tuple[str, ...] | None = optional(
+        keys.texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The keys of a cable apart, beside those of every cable."""
+
+    # the two nodes that the cable joins
+    between: tuple[str, ...] = declared(keys.texts('two names, such as ["h1", "a1"]'))
 
 
 def load(path: str | Path, folder: Path = Path()) -> Campus:
@@ -168,52 +155,37 @@ def find(path: str | Path, folder: Path) -> Path:
 
 def campus_of(table: Table) -> Campus:
     """Return the campus that a table describes (a whole file, or the [campus] of a scenario)."""
-    name, names = CAMPUS.read(table, "name"), CAMPUS.read(table, "buildings")
-    models = []
-    for model, each in table.named("gpu_models"):
-        memory_bytes = GPU_MODEL.read(each, "memory")
-        models.append(GpuModel(model, memory_bytes, GPU_MODEL.read(each, "compute_capability")))
-        each.done()
-    reserved = table.table("research_reserve")
-    reserve = ResearchReserve(*(RESEARCH_RESERVE.read(reserved, key) for key in RESEARCH_RESERVE))
-    reserved.done()
-    fabric = Fabric(CAMPUS.read(table, "fabric"))
-    reader = _Nodes(names)
+    head = Head(**fields.values_of(Head, table))
+    models = tuple(fields.read(GpuModel, each, name=name) for name, each in table.named("gpu_models"))
+    reserve = fields.read(ResearchReserve, table.table("research_reserve"))
+    reader = _Nodes(head.buildings)
     reader.read(table)
     table.done()
-    buildings = tuple(Building(each) for each in names)
+    buildings = tuple(Building(each) for each in head.buildings)
     parts = tuple(reader.hosts), tuple(reader.switches), tuple(reader.links)
-    return Campus(name, buildings, *parts, tuple(models), reserve, fabric)
+    return Campus(head.name, buildings, *parts, models, reserve, head.fabric)
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     """Yield the lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
-    yield f"name = {toml.quote(campus.name)}"
-    yield f"buildings = [{', '.join(toml.quote(b.name) for b in campus.buildings)}]"
-    if campus.fabric is not Fabric.BRIDGE:
-        yield f"fabric = {toml.quote(campus.fabric)}"
-    yield from toml.rows(
-        "switches", (SWITCH.inline(name=s.name, tier=s.tier, building=s.building) for s in campus.switches)
-    )
+    yield from _lines(Head(campus.name, tuple(b.name for b in campus.buildings), campus.fabric))
+    yield from toml.rows("switches", map(_inline, campus.switches))
     yield from toml.rows("hosts", (
-        HOST.inline(name=h.name, building=h.building, role=h.role, address=str(h.address),
-                    gpu_model=h.gpu_model, gpus=h.gpus)
+        _inline(OneHost(h.name, str(h.address)), Place(h.building, h.role, h.gpu_model, h.gpus or None))
         for h in campus.hosts
     ))  # fmt: skip
-    yield from toml.rows("links", (
-        LINK.inline(between=(link.a, link.b), rate=link.rate_bytes_per_s, delay=link.delay_s or None,
-                    loss=link.loss or None, jitter=link.jitter_s or None, reorders=link.reorders or None)
-        for link in campus.links
-    ))  # fmt: skip
-    reserve = campus.research_reserve
-    yield from ("", f"[{prefix}research_reserve]", f"beta = {SHARE.text(reserve.beta)}")
-    yield f"minimum = {RATE.text(reserve.minimum_bytes_per_s)}"
-    if reserve.most_lost != RESERVE.most_lost:
-        yield f"most_lost = {SHARE.text(reserve.most_lost)}"
+    yield from toml.rows("links", (_inline(Ends((link.a, link.b)), link) for link in campus.links))
+    yield from ("", f"[{prefix}research_reserve]", *_lines(campus.research_reserve))
     for model in campus.gpu_models:
-        yield from ("", f"[{prefix}gpu_models.{toml.key(model.name)}]")
-        for key, value in zip(GPU_MODEL, (model.memory_bytes, model.compute_capability), strict=True):
-            yield f"{key} = {GPU_MODEL[key].kind.text(value)}"
+        yield from ("", f"[{prefix}gpu_models.{toml.key(model.name)}]", *_lines(model))
+
+
+def _lines(part: object) -> Iterator[str]:
+    return (f"{key} = {text}" for key, text in fields.pairs(part, defaults=False))
+
+
+def _inline(*parts: object) -> str:
+    return toml.inline(pair for part in parts for pair in fields.pairs(part, defaults=False))
 
 
 class _Nodes:
@@ -229,46 +201,49 @@ class _Nodes:
 
     def read(self, table: Table) -> None:
         """Read the whole file; written addresses first, so that free ones do not collide with them."""
-        hosts, groups = list(table.tables("hosts")), list(table.tables("groups"))
-        if not hosts and not groups:
+        tables, groups = list(table.tables("hosts")), list(table.tables("groups"))
+        if not tables and not groups:
             raise SpecError(table.path("hosts"), [], "at least one host ([[hosts]] or [[groups]])")
-        self._taken = {_address(each) for each in hosts if each.has("address")}
+        hosts = [(OneHost(**fields.values_of(OneHost, each)), each) for each in tables]
+        written = {host.name: _address(host.address, each) for host, each in hosts if host.address}
+        self._taken = set(written.values())
         for each in table.tables("switches"):
-            name, building = SWITCH.read(each, "name"), SWITCH.read(each, "building")
-            self.switches.append(Switch(name, Tier(SWITCH.read(each, "tier")), building))
-            if each.has("link_to"):
-                self.links += [_link(name, above, each) for above in SWITCH.read(each, "link_to")]
+            switch = Switch(**fields.values_of(Switch, each))
+            self.switches.append(switch)
+            for above in Uplinks(**fields.values_of(Uplinks, each)).link_to or ():
+                self._link(switch.name, above, each)
             each.done()
         for each in groups:
-            prefix = GROUP.read(each, "prefix")
-            count, first = GROUP.read(each, "count"), GROUP.read(each, "first")
-            GROUP.read(each, "link_to")
-            for number in range(first, first + count):
-                self._host(f"{prefix}{number}", each)
+            group = Group(**fields.values_of(Group, each))
+            for number in range(group.first, group.first + group.count):
+                self._host(f"{group.prefix}{number}", each)
+                self._link(f"{group.prefix}{number}", group.link_to, each)
             each.done()
-        for each in hosts:
-            written = _address(each) if each.has("address") else None
-            self._host(HOST.read(each, "name"), each, written)
+        for host, each in hosts:
+            self._host(host.name, each, written.get(host.name))
+            if host.link_to:
+                self._link(host.name, host.link_to, each)
             each.done()
         for each in table.tables("links"):
-            ends = LINK.read(each, "between")
+            ends = Ends(**fields.values_of(Ends, each)).between
             if len(ends) != 2:
-                raise SpecError(each.path("between"), list(ends), LINK["between"].kind.allowed)
-            self.links.append(_link(ends[0], ends[1], each))
+                raise SpecError(each.path("between"), list(ends), 'two names, such as ["h1", "a1"]')
+            self._link(*ends, each)
             each.done()
 
     def _host(self, name: str, table: Table, written: ipaddress.IPv4Address | None = None) -> None:
-        building = keys.choice(self._buildings).read(table, "building")
-        address = written or self._next_address(building, table)
-        role = Role(HOST.read(table, "role"))
-        if role is Role.COORDINATOR:
-            model = HOST.read(table, "gpu_model") if table.has("gpu_model") else None
-            gpus = HOST["gpus"].kind.read(table, "gpus", 0)
-        else:
-            model, gpus = HOST.read(table, "gpu_model"), HOST.read(table, "gpus")
-        self.hosts.append(Host(name, building, role, address, model, gpus))
-        if table.has("link_to"):
-            self.links.append(_link(name, HOST.read(table, "link_to"), table))
+        place = Place(**fields.values_of(Place, table))
+        if unknown := keys.choice(self._buildings).wrong(place.building):
+            raise table.wrong("building", unknown)
+        address = written or self._next_address(place.building, table)
+        is_coordinator = place.role is Role.COORDINATOR
+        if not is_coordinator:
+            table.take("gpu_model", "the name of one of the gpu_models")
+        gpus = (0 if is_coordinator else 1) if place.gpus is None else place.gpus
+        self.hosts.append(Host(name, place.building, place.role, address, place.gpu_model, gpus))
+
+    def _link(self, a: str, b: str, table: Table) -> None:
+        self.links.append(Link(a, b, **fields.values_of(Link, table)))
 
     def _next_address(self, building: str, table: Table) -> ipaddress.IPv4Address:
         if building not in self._free:
@@ -283,15 +258,10 @@ class _Nodes:
         )
 
 
-def _address(table: Table) -> ipaddress.IPv4Address:
-    text = HOST.read(table, "address")
+def _address(text: str, table: Table) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
         raise SpecError(
             table.path("address"), text[:80], f"an IPv4 address inside 10.0.0.0/8 ({error})"
         ) from None
-
-
-def _link(a: str, b: str, table: Table) -> Link:
-    return Link(a, b, *(CABLE.read(table, key) for key in CABLE))

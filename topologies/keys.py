@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -125,10 +125,12 @@ def text(about: str = "a text, not empty") -> Kind:
     return Kind(Annotated[str, Meta(min_length=1)], about, takes="text")
 
 
-def choice(options: tuple[str, ...]) -> Kind:
-    """Return the kind of some texts."""
-    takes = " or ".join(f'`"{option}"`' for option in options)
-    return Kind(str, f"one of {', '.join(options)}", options=options, takes=takes)
+def choice(options: Iterable[str]) -> Kind:
+    """Return the kind of some texts, or of the members of a StrEnum."""
+    texts = tuple(map(str, options))
+    takes = " or ".join(f'`"{option}"`' for option in texts)
+    of = options if isinstance(options, type) else str
+    return Kind(of, f"one of {', '.join(texts)}", options=texts, takes=takes)
 
 
 def whole(low: int, high: int) -> Kind:
@@ -181,32 +183,12 @@ def numbers() -> Kind:
     return Kind(_NUMBERS, allowed, dimension=Dimension.NUMBER, takes="list of numbers")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of a section: its values, its meaning, and its default (NOTHING: it is required; None: it may be absent)."""
-
-    kind: Kind
-    meaning: str
-    default: object = NOTHING
+def declared(kind: Kind, default: object = MISSING) -> Any:
+    """Declare a field of this kind, a key of files."""
+    metadata = {"kind": kind, "dimension": kind.dimension}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
-class Section(dict[str, Key]):
-    """The keys of a section, by name."""
-
-    def read(self, table: Table, name: str) -> Any:
-        """Return the value of a key; SpecError."""
-        key = self[name]
-        return key.kind.read(table, name, key.default)
-
-    def read_all(self, table: Table) -> dict[str, Any]:
-        """Return the values of all keys, each checked; SpecError."""
-        found = {}
-        for name, key in self.items():
-            found[name] = self.read(table, name)
-            if table.has(name) and (allowed := key.kind.wrong(found[name])):
-                raise table.wrong(name, allowed)
-        return found
-
-    def inline(self, **values: Any) -> str:
-        """Return the section as an inline table, without the keys whose value is None."""
-        return toml.inline((n, self[n].kind.text(v)) for n, v in values.items() if v is not None)
+def optional(kind: Kind) -> Any:
+    """Declare a value of this kind, None if it is left out."""
+    return declared(replace(kind, optional=True), None)

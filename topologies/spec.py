@@ -18,8 +18,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from topologies.dimension import DURATION, NUMBER, RATE, SIZE
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
+from topologies.keys import choice, declared, flag, number, optional, text
 from topologies.units import LARGEST_RATE_BYTES_PER_S, format_rate
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
@@ -27,6 +28,7 @@ NAME = re.compile(r"[a-z][a-z0-9]{0,8}")
 NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
 MAX_PORTS = 1023  # ports of one Linux bridge
 SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
+SHARE = number(Dimension.NUMBER, about="a share from 0 to 1")
 
 
 class Role(StrEnum):
@@ -79,8 +81,9 @@ class GpuModel:
     """A kind of GPU: memory decides which jobs fit, compute capability which code runs."""
 
     name: str
-    memory_bytes: float = field(metadata=SIZE)
-    compute_capability: float = field(metadata=NUMBER)
+    memory_bytes: float = declared(number(Dimension.SIZE))  # of one GPU
+    # jobs may ask for at least this
+    compute_capability: float = declared(number(Dimension.NUMBER, about="a number such as 8.6"))
 
     def __post_init__(self) -> None:
         _label("gpu_models", self.name)
@@ -130,9 +133,11 @@ class Host:
 class Switch:
     """A switch; the core belongs to no building."""
 
-    name: str
-    tier: Tier
-    building: str | None = None
+    # a name of 1 to 9 lower-case letters and digits that begins with a letter
+    name: str = declared(text("the name of the switch"))
+    tier: Tier = declared(choice(Tier))  # its level in the tree
+    # left out: it belongs to all, as the core does
+    building: str | None = optional(text("the name of a building"))
 
     def __post_init__(self) -> None:
         _name("switches", self.name)
@@ -154,12 +159,13 @@ class Link:
 
     a: str
     b: str
-    rate_bytes_per_s: float = field(metadata=RATE)
-    delay_s: float = field(default=0.0, metadata=DURATION)  # one way
-    loss: float = field(default=0.0, metadata=NUMBER)  # probability of losing a packet
-    # a packet takes delay_s, more or less by at most this
-    jitter_s: float = field(default=0.0, metadata=DURATION)
-    reorders: bool = False  # whether a packet may overtake another by its jitter
+    rate_bytes_per_s: float = declared(number(Dimension.RATE))  # on the wire, in each direction
+    delay_s: float = declared(number(Dimension.DURATION), 0.0)  # one way
+    # of losing a packet
+    loss: float = declared(number(Dimension.NUMBER, about="a probability, at least 0 and less than 1"), 0.0)
+    # a packet takes the delay, more or less by at most this
+    jitter_s: float = declared(number(Dimension.DURATION), 0.0)
+    reorders: bool = declared(flag(), False)  # whether packets may overtake each other by their jitter
 
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"
@@ -191,9 +197,11 @@ class ResearchReserve:
     "under 3 %".)
     """
 
-    beta: float = field(default=0.3, metadata=NUMBER)
-    minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)
-    most_lost: float = field(default=0.03, metadata=NUMBER)
+    beta: float = declared(SHARE, 0.3)  # share of each link that migrations leave to research
+    # they leave at least this, however small the link
+    minimum_bytes_per_s: float = declared(number(Dimension.RATE), 0.0)
+    # where research is measured to ask for more, they may take this share of it
+    most_lost: float = declared(SHARE, 0.03)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.beta <= 1.0:

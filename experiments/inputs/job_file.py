@@ -1,7 +1,7 @@
 """A job of a user's own, in TOML: a file of its own, or one of a scenario's `[[jobs]]`.
 
-Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload `[params]`, of a program
-`command` and its kin (PROGRAM) and `[environment]`.
+Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JobKeys); of a workload `[params]`, of a program
+`command` and its kin (ProgramKeys) and `[environment]`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +19,12 @@ from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, within
 from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
 from testbed.workloads.base import load_workload
-from testbed.workloads.submission import EXECUTABLE, LARGEST_BYTES, cannot_run, params_of
+from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
 from topologies import keys, reading, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key, Section
+from topologies.fields import quantity, values_of, whole
+from topologies.keys import declared, optional
 from topologies.spec import MAX_GPUS
 from topologies.tables import Table
 
@@ -30,78 +32,46 @@ _LONGEST_S: Final = 1e6
 _BIGGEST: Final = float(LARGEST_PAYLOAD_BYTES)
 _PARAM: Final = "a text, a number, true or false"
 
-JOB: Final = Section(
-    name=Key(keys.text("a name"), "of the job; if left out, the file's", None),
-    workload=Key(
-        keys.text("a built-in workload, or module:Class"),
-        "`synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`",
-        "synthetic",
-    ),
-    steps=Key(keys.whole(1, LARGEST_STEP), "that make the job"),
-    step=Key(
-        keys.number(Dimension.DURATION, above=True, high=_LONGEST_S),
-        "GPU time of one step: what a lost step costs",
-    ),
-    payload=Key(
-        keys.number(Dimension.SIZE, 1.0, _BIGGEST),
-        f"size of a checkpoint; of a live one at most {LARGEST_BYTES / 1e9:.0f} GB",
-    ),
-    memory=Key(keys.number(Dimension.SIZE, high=_BIGGEST), "that its GPU must have", 0.0),
-    min_capability=Key(
-        keys.number(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
-    ),
-    gpus=Key(keys.whole(1, MAX_GPUS), "of one host: it computes on all of them", 1),
-    loss_budget=Key(
-        keys.number(Dimension.DURATION, above=True, high=1e9),
-        "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",
-        900.0,
-    ),
-    grace=Key(
-        keys.number(Dimension.DURATION, high=1e6),
-        f"for its process to end when it is cancelled, and for a program ({GRACE_S:g} s) to checkpoint; real time",
-        2.0,
-    ),
-)
-# the field of a JobSpec for a key, where it is called otherwise
-FIELDS: Final = {
-    "step": "step_s",
-    "payload": "payload_bytes",
-    "memory": "memory_bytes",
-    "loss_budget": "loss_budget_s",
-    "grace": "grace_s",
-}
-PROGRAM: Final = Section(
-    command=Key(
-        keys.texts("a program and its arguments", repeats=True),
-        "the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments",
-        None,
-    ),
-    working_directory=Key(
-        keys.text("a folder"),
-        "where it runs; if left out, in a new folder of each attempt, which is gone with it",
-        "",
-    ),
-    checkpoint_by=Key(
-        keys.choice(("itself", "criu")),
-        "`itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used",
-        "itself",
-    ),
-    checkpoint_directory=Key(
-        keys.text("a relative path without `..`"),
-        "in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`",
-        "checkpoint",
-    ),
-    checkpoint_signal=Key(
-        keys.choice((*SIGNALS, NO_SIGNAL)),
-        "asks it for a checkpoint; `none`: it takes them of itself",
-        "SIGTERM",
-    ),
-    checkpoint_exit_code=Key(
-        keys.whole(1, 255),
-        "with which it exits when it has checkpointed, to be started again",
-        CHECKPOINT_EXIT_CODE,
-    ),
-)
+
+@dataclass(frozen=True, kw_only=True)
+class JobKeys:
+    """The keys of every job; fields as those of a JobSpec."""
+
+    # of the job; if left out, the file's
+    name: str | None = optional(keys.text("a name"))
+    # `synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`
+    workload: str = declared(keys.text("a built-in workload, or module:Class"), "synthetic")
+    steps: int = whole(1, LARGEST_STEP)  # that make the job
+    # GPU time of one step: what a lost step costs
+    step_s: float = quantity(Dimension.DURATION, above=True, high=_LONGEST_S)
+    # size of a checkpoint; of a live one at most 34 GB
+    payload_bytes: float = quantity(Dimension.SIZE, low=1.0, high=_BIGGEST)
+    memory_bytes: float = quantity(Dimension.SIZE, 0.0, high=_BIGGEST)  # that its GPU must have
+    # CUDA compute capability that its GPU must have
+    min_capability: float = quantity(Dimension.NUMBER, 0.0, high=1000.0)
+    gpus: int = whole(1, MAX_GPUS, 1)  # of one host: it computes on all of them
+    # L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs
+    loss_budget_s: float = quantity(Dimension.DURATION, 900.0, above=True, high=1e9)
+    # for its process to end when it is cancelled, and for a program (10 s) to checkpoint; real time
+    grace_s: float = quantity(Dimension.DURATION, 2.0, high=1e6)
+
+
+@dataclass(frozen=True)
+class ProgramKeys:
+    """The keys of a job that is a program; fields as those of a Program."""
+
+    # the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments
+    command: tuple[str, ...] | None = optional(keys.texts("a program and its arguments", repeats=True))
+    # where it runs; if left out, in a new folder of each attempt, which is gone with it
+    working_directory: str = declared(keys.text("a folder"), "")
+    # `itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used
+    checkpoint_by: str = declared(keys.choice(("itself", "criu")), "itself")
+    # in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`
+    checkpoint_directory: str = declared(keys.text("a relative path without `..`"), "checkpoint")
+    # asks it for a checkpoint; `none`: it takes them of itself
+    checkpoint_signal: str = declared(keys.choice((*SIGNALS, NO_SIGNAL)), "SIGTERM")
+    # with which it exits when it has checkpointed, to be started again
+    checkpoint_exit_code: int = whole(1, 255, CHECKPOINT_EXIT_CODE)
 
 
 def load_job(path: Path) -> JobSpec:
@@ -150,18 +120,16 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     """Return the job that a table describes; `folder` is where relative paths begin. SpecError."""
-    read = JOB.read_all(table)
+    read = vars(JobKeys(**values_of(JobKeys, table, within_limits=True)))
     program = _program(table, folder) if table.has("command") else None
     given = _scalars(table, "params") if program is None else {}
     if program is not None and not table.has("workload"):
         read["workload"] = EXECUTABLE
     if program is not None and not table.has("grace"):
-        read["grace"] = GRACE_S
+        read["grace_s"] = GRACE_S
     table.done()
-    read |= {"name": read["name"] or name, "payload": round(read["payload"])}
-    spec = JobSpec(
-        **{FIELDS.get(key, key): value for key, value in read.items()}, params=given, program=program
-    )
+    read |= {"name": read["name"] or name, "payload_bytes": round(read["payload_bytes"])}
+    spec = JobSpec(**read, params=given, program=program)
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
     except msgspec.ValidationError as error:
@@ -172,7 +140,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
 
 
 def _program(table: Table, folder: Path) -> Program:
-    read = PROGRAM.read_all(table)
+    read = vars(ProgramKeys(**values_of(ProgramKeys, table, within_limits=True)))
     command, *arguments = read["command"] or [""]
     if "/" in command:
         command = str((folder / command).absolute())

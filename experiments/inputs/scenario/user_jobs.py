@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from experiments.inputs.job_file import FIELDS, JOB, PROGRAM, read_job
+from experiments.inputs.job_file import JobKeys, ProgramKeys, read_job
 from testbed.messages import JobSpec
 from testbed.workloads.submission import EXECUTABLE, cannot_be_made
 from topologies import keys, toml
 from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key, Section
+from topologies.fields import keys_of
+from topologies.keys import Kind
 from topologies.tables import Table
 
-AT: Final = Key(keys.number(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
-_OWN: Final = Section(at=AT)
+AT: Final = keys.number(Dimension.DURATION)  # when it is submitted, from the run's beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def read_user_jobs(tables: Iterable[Table], folder: Path) -> tuple[UserJob, ...]
     """Return the jobs of a list of tables. SpecError names key, value and the allowed ones."""
     jobs = []
     for number, table in enumerate(tables, 1):
-        at_s = _OWN.read_all(table)["at"]
+        at_s = AT.read(table, "at", 0.0)
         spec = read_job(table, f"own{number}", folder)
         if why := cannot_be_made(spec):
             raise SpecError(table.path("workload"), spec.workload, why)
@@ -80,19 +80,23 @@ def check_names(jobs: Iterable[UserJob], *, beside_generated: bool) -> None:
 def toml_of(job: UserJob) -> Iterator[str]:
     """Yield the lines of its table, without the head."""
     given = job.given
-    yield f"at = {AT.kind.text(job.at_s)}"
-    for key, declared in JOB.items():
-        value = getattr(given, FIELDS.get(key, key))
-        if value is not None and not (key == "workload" and value == EXECUTABLE):
-            yield f"{key} = {declared.kind.text(value)}"
+    yield f"at = {AT.text(job.at_s)}"
+    for name, kind, _ in keys_of(JobKeys):
+        value = getattr(given, name)
+        if value is not None and not (name == "workload" and value == EXECUTABLE):
+            yield _line(kind, name, value)
     if given.params:
         yield f"params = {toml.inline((key, _scalar(value)) for key, value in given.params.items())}"
     if (program := given.program) is not None:
-        for key, declared in PROGRAM.items():
-            if value := getattr(program, key):
-                yield f"{key} = {declared.kind.text(value)}"
+        for name, kind, _ in keys_of(ProgramKeys):
+            if value := getattr(program, name):
+                yield _line(kind, name, value)
         if program.environment:
             yield f"environment = {toml.inline((key, toml.quote(value)) for key, value in program.environment.items())}"
+
+
+def _line(kind: Kind, name: str, value: object) -> str:
+    return f"{kind.key(name)} = {kind.text(value)}"
 
 
 def _scalar(value: str | int | float | bool) -> str:
