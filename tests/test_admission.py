@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,15 +21,6 @@ def flow(
     key: str, payload: float, deadline_s: float, links: tuple[DirectedLink, ...] = (TRUNK,), **options: float
 ) -> MigrationRequest:
     return MigrationRequest(key, payload, deadline_s, options.pop("restart_s", 0.0), links, **options)
-
-
-def test_the_minimum_rate_moves_the_payload_before_the_restart_must_begin() -> None:
-    assert p3.minimum_rate(3.2e9, 60.0, 10.0) == 64e6
-
-
-@pytest.mark.parametrize("notice_s", [15.0, 10.0, -1.0])
-def test_a_notice_that_the_restart_uses_up_is_infeasible(notice_s: float) -> None:
-    assert p3.minimum_rate(1e9, notice_s, 15.0) == math.inf
 
 
 def test_every_link_keeps_the_larger_reserve_and_a_small_link_has_nothing_to_give() -> None:
@@ -68,22 +58,6 @@ def test_nothing_is_admitted_on_a_link_whose_share_shrank_below_its_promises() -
 def test_without_admission_everybody_tries_and_nobody_is_promised_anything() -> None:
     answer = p3.admit_all([flow("a", 1e9, 1.0), flow("b", 1e9, 0.0)], 5.0, {TRUNK: 1.0})
     assert answer == p3.Admission({"a": 0.0, "b": 0.0}, {})
-
-
-def test_checkpoints_and_migrations_share_one_account() -> None:
-    flows = [
-        Demand("mig", (UP, TRUNK), floor_bytes_per_s=6.0),
-        Demand("ckpt", (SIDE, TRUNK), cap_bytes_per_s=2.0),
-        Demand("ckpt2", (TRUNK,), cap_bytes_per_s=50.0),
-    ]
-    granted = shared(max_min.fill, flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
-    assert granted.rates == {"mig": 6.0, "ckpt": 2.0, "ckpt2": 2.0}
-    assert granted.bottleneck == {"mig": TRUNK, "ckpt": None, "ckpt2": TRUNK}
-
-
-def test_promises_survive_a_share_that_shrinks_and_nobody_else_gets_anything() -> None:
-    flows = [Demand("mig", (TRUNK,), floor_bytes_per_s=6.0), Demand("ckpt", (TRUNK,), cap_bytes_per_s=2.0)]
-    assert shared(max_min.fill, flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
 
 
 requests_strategy = st.lists(

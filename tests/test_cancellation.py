@@ -68,42 +68,27 @@ def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
     assert orders(late, m.Forget) == [(to, m.Forget("a", EVERYTHING))]
 
 
-def _closed(world: World, host: str) -> None:
-    world.reclaim(host)
+HAPPENS: dict[str, Callable[[World, str], object]] = {
+    "closed": lambda world, host: world.reclaim(host),
+    "cut": lambda world, host: world.cut(host, 0.5, 0.5),
+    "gone": lambda world, host: world.kill(host),
+    "silent": lambda world, host: world.pause(host, 30.0),
+    "coordinator restarts": lambda world, host: world.restart_coordinator(down_s=0.5),
+    "both": lambda world, host: (world.kill(host), world.restart_coordinator(down_s=0.5)),
+}
 
 
-def _cut(world: World, host: str) -> None:
-    world.cut(host, 0.5, 0.5)
-
-
-def _gone(world: World, host: str) -> None:
-    world.kill(host)
-
-
-def _silent(world: World, host: str) -> None:
-    world.pause(host, 30.0)
-
-
-def _coordinator_restarts(world: World, host: str) -> None:
-    world.restart_coordinator(down_s=0.5)
-
-
-def _both(world: World, host: str) -> None:
-    world.kill(host)
-    world.restart_coordinator(down_s=0.5)
-
-
-@pytest.mark.parametrize("happens", [_closed, _cut, _gone, _silent, _coordinator_restarts, _both])
+@pytest.mark.parametrize("happens", HAPPENS)
 @pytest.mark.parametrize("first", [True, False])
 def test_whatever_happens_to_its_host_or_its_coordinator_meanwhile_it_ends_as_cancelled(
-    world: World, happens: Callable[[World, str], None], first: bool
+    world: World, happens: str, first: bool
 ) -> None:
     host = a_running_job(world, job("a"), 12.0)
     if first:
-        happens(world, host)
+        HAPPENS[happens](world, host)
     world.cancel("a")
     if not first:
-        happens(world, host)
+        HAPPENS[happens](world, host)
     ended_as_cancelled(world, "a", 60.0)
 
 

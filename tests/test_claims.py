@@ -95,19 +95,15 @@ def test_values_and_orderings_make_the_verdict(values: str, orderings: str, leve
     assert found.because
 
 
-def test_what_is_beyond_the_paper_moves_no_verdict() -> None:
-    held = check(ClaimKind.VALUE, ClaimOutcome.HOLDS)
-    assert decide([held, check(ClaimKind.BEYOND, ClaimOutcome.FAILS)]).level is Level.REPRODUCED
+@pytest.mark.parametrize("kind", [ClaimKind.BEYOND, ClaimKind.BUILT])
+def test_what_is_beyond_the_paper_or_holds_by_construction_moves_no_verdict_and_is_shown(
+    kind: ClaimKind,
+) -> None:
+    beside = check(kind, ClaimOutcome.FAILS)
+    found = decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS), beside])
+    assert (found.level, found.checks[1]) == (Level.REPRODUCED, beside)
     with pytest.raises(ValueError, match="give one"):
-        decide([check(ClaimKind.BEYOND, ClaimOutcome.HOLDS)])
-
-
-def test_what_holds_by_construction_moves_no_verdict_and_is_shown() -> None:
-    built = check(ClaimKind.BUILT, ClaimOutcome.FAILS)
-    found = decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS), built])
-    assert (found.level, found.checks[1]) == (Level.REPRODUCED, built)
-    with pytest.raises(ValueError, match="give one"):
-        decide([check(ClaimKind.BUILT, ClaimOutcome.HOLDS)])
+        decide([check(kind, ClaimOutcome.HOLDS)])
 
 
 def test_what_cannot_be_measured_is_not_comparable_and_has_no_checks() -> None:

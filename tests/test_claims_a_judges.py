@@ -262,12 +262,6 @@ def test_what_did_not_happen_is_undecided() -> None:
     assert "happened" in check.detail
 
 
-def test_a_machine_that_cannot_measure_the_switch_says_why() -> None:
-    verdict = judge(CLAIMS["A-kill"], Values((), (), {"cannot": "it needs root"}))
-    assert verdict.level is Level.NOT_COMPARABLE
-    assert "it needs root" in verdict.because
-
-
 def test_the_page_of_results_says_what_no_check_judges_and_names_claims_that_are_there(
     tmp_path: Path,
 ) -> None:

@@ -29,7 +29,6 @@ from experiments.claims.paper_b.learning_runs import (
     labels,
 )
 from experiments.claims.registry import CLAIMS
-from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import DrawnHistory, Piece
@@ -104,10 +103,7 @@ def test_one_wrong_number_of_algorithm_1_is_seen(
     wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(
         quantity, exact.cost_star
     )
-    verdict = judge(
-        claim,
-        changed(of(cases[:1]) if len(cases) == 1 else of(cases), label(ALGORITHM1, start), quantity, wrong),
-    )
+    verdict = judge(claim, changed(of(cases), label(ALGORITHM1, start), quantity, wrong))
     assert verdict.level is level
     assert label(ALGORITHM1, start) in verdict.because
 
@@ -140,28 +136,19 @@ def test_a_missing_value_is_an_error_and_no_verdict() -> None:
         judge(B4, replace(values, rows=values.rows[1:-1]))
 
 
-@pytest.mark.parametrize("case", [case for cases in CASES for case in cases], ids=lambda case: case.target)
-def test_targets_of_the_figures_are_what_theory_says(case: LearningCase) -> None:
-    exact = case.exact
-    found = under_level(exact.jobs, exact.spots, exact.r_star, exact.k)
-    assert found.delay_h == pytest.approx(exact.delta_h, rel=1e-6)
-    assert found.cost == pytest.approx(exact.cost_star, rel=1e-6)
-    if case.published_cost is not None:
-        assert case.published_cost == pytest.approx(exact.cost_star, rel=0.01)
+def test_costs_that_the_paper_prints_are_what_theory_says() -> None:
+    printed = [case for cases in CASES for case in cases if case.published_cost is not None]
+    assert printed
+    for case in printed:
+        assert case.published_cost == pytest.approx(case.exact.cost_star, rel=0.01)
 
 
 def test_a_course_through_the_live_queue_is_what_replaying_says_job_by_job() -> None:
     target = BY_NAME["fig2-poisson"]
     drawn = DrawnHistory(target.jobs, target.spots, 5).piece(3000)
     first_h = float(drawn.job_times_h[0])  # the live queue counts the gap from its first event
-    history = Piece(
-        drawn.job_times_h[1:] - first_h,
-        drawn.spot_times_h[drawn.spot_times_h > first_h] - first_h,
-        drawn.draws[1:],
-    )
-    history = Piece(
-        np.append(0.0, history.job_times_h), history.spot_times_h, np.append(0.999999, history.draws)
-    )
+    spots_h = drawn.spot_times_h[drawn.spot_times_h > first_h] - first_h
+    history = Piece(drawn.job_times_h - first_h, spots_h, np.append(0.999999, drawn.draws[1:]))
     ages = {"admit_until_age_s": 2.5, "admit_from_age_s": 11.6, "leave_at_age_s": 2.5}
     course = follow(Controller(Rule(1.6, **ages)), history, 10.0)
     outcome = replay(Rule(1.6, **ages), *history, record=True)

@@ -56,28 +56,22 @@ def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connect
 
 
 # ---------------------------------------------------------------- planned migrations
-def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> None:
+@pytest.mark.parametrize(
+    ("payload_bytes", "notice_s", "part"), [(16_000_000, 20.0, 0.5), (30_000_000, 7.5, 1.0)]
+)
+def test_a_move_at_a_constant_rate_has_half_the_time_and_one_too_big_for_that_all_of_it(
+    payload_bytes: int, notice_s: float, part: float
+) -> None:
     world = a_world(policy="reclaimnet+admit=reclaimnet-as-printed")
-    host = a_running_job(world, job("a", payload_bytes=16_000_000))
-    world.reclaim(host, 20.0)
+    host = a_running_job(world, job("a", payload_bytes=payload_bytes))
+    world.reclaim(host, notice_s)
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
     time_s = admitted.notice_s - PROTOCOL.restart_s - 2 * PROTOCOL.snapshot_s
-    assert admitted.floor_bytes_per_s == pytest.approx(16_000_000 / GOODPUT / (time_s / 2))
+    assert admitted.floor_bytes_per_s == pytest.approx(payload_bytes / GOODPUT / (part * time_s))
     [order] = world.to(host, m.Migrate)
-    assert order.final_within_s == pytest.approx(time_s / 2)
-
-
-def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_once() -> None:
-    world = a_world(policy="reclaimnet+admit=reclaimnet-as-printed")
-    host = a_running_job(world, job("a", payload_bytes=30_000_000))
-    world.reclaim(host, 7.5)
-    world.run(4.5)
-    [admitted] = world.of(f.MigrationAdmitted)
-    time_s = admitted.notice_s - PROTOCOL.restart_s - 2 * PROTOCOL.snapshot_s
-    assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / GOODPUT / time_s)
-    assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
-    world.run(12.0)
+    assert order.final_within_s == pytest.approx((1.0 - part) * time_s, abs=1e-6)
+    world.run(4.0 + notice_s + 1.0)
     assert world.of(f.MigrationFinished)[0].in_time
 
 

@@ -25,10 +25,8 @@ from topologies.presets import three_tier
 from topologies.scale import Scale
 
 HOSTS = ("h1", "h2", "h3")
-NUMBER = SEQUENCES_PER_ATTEMPT + 1  # the first checkpoint of the first attempt
 DAY_S, END_S, STEP_S = 400.0, 1_000.0, 2.0
 EVEN = Owners(hazard_per_s=0.01, peaks=(), day_s=DAY_S, day_start_s=0.0, emergency_share=0.5, grace_share=0.2)
-PER_S = 0.01 * 0.5 * 0.8  # of emergencies
 
 
 def law(owners: Owners = EVEN, **factors: float) -> ReclaimLaw:
@@ -46,47 +44,6 @@ BEGUN: list[Timed] = [
     (0.0, f.JobSubmitted("j", 500, STEP_S, 1_000)),
     (100.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
 ]
-
-
-def expected(*facts: Timed, owners: Owners = EVEN, ended_s: float = END_S) -> float:
-    """Of a journal that begins with BEGUN."""
-    found = expected_emergencies_s([*BEGUN, *facts], law(owners), ended_s)
-    assert found is not None
-    return found
-
-
-def risked(from_s: float, until_s: float, since_s: float) -> float:
-    """Lost in the mean between two times by a job whose newest copy elsewhere is of a third."""
-    mean_s = (from_s + until_s) / 2.0 - since_s - STEP_S / 2.0
-    return PER_S * (until_s - from_s) * mean_s
-
-
-def test_a_copy_elsewhere_counts_from_its_completion_for_the_work_in_it() -> None:
-    found = expected(
-        # 100 s of work, and 10 s for which it stood still
-        (210.0, f.CheckpointTaken("j", 1, NUMBER, 50, 10, False)),
-        (260.0, f.CheckpointCompleted("j", NUMBER, 50, "h2", 10)),
-        (500.0, f.JobStopped("j", 1, "h1", "emergency", 190)),
-    )
-    before = risked(100.0, 210.0, 100.0) + risked(210.0, 260.0, 110.0)
-    assert found == pytest.approx(before + risked(260.0, 500.0, 210.0))
-
-
-COPIED: list[Timed] = [
-    (200.0, f.CheckpointTaken("j", 1, NUMBER, 50, 10, False)),
-    (200.0, f.CheckpointCompleted("j", NUMBER, 50, "h2", 10)),
-]
-
-
-def test_a_job_that_began_from_less_than_is_kept_risks_nothing_until_it_has_come_as_far() -> None:
-    again: list[Timed] = [
-        *COPIED,
-        (300.0, f.JobStopped("j", 1, "h1", "x", 100)),
-        (310.0, f.JobRunning("j", 2, "h3", 0, "", None, 10.0)),
-    ]
-    before = risked(100.0, 200.0, 100.0) + risked(200.0, 300.0, 200.0)
-    assert expected(*again) == pytest.approx(before + risked(410.0, END_S, 410.0))
-    assert expected(*again, ended_s=400.0) == pytest.approx(before)
 
 
 def test_hosts_without_an_owner_and_hosts_that_are_not_lent_have_no_hazard() -> None:

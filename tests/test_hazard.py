@@ -25,13 +25,6 @@ PEAKS = (
 )
 
 
-@pytest.mark.parametrize("events", [0, 1, 3, 40])
-@pytest.mark.parametrize("level", [0.9, 0.95])
-def test_bounds_are_the_exact_poisson_ones(events: int, level: float) -> None:
-    [found] = hazard.upper_bounds(np.array([float(events)]), np.array([1000.0]), level)
-    assert found == pytest.approx(chi2.ppf(level, 2 * events + 2) / 2000.0)
-
-
 def test_before_any_exposure_nothing_is_known() -> None:
     levels, profile = History("a", 100.0).levels(0.0)
     assert levels.tolist() == [math.inf]
@@ -88,11 +81,6 @@ def test_a_host_with_a_long_record_speaks_for_itself() -> None:
     assert log.estimate("calm", now_s).rate_per_s < 0.001
 
 
-def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
-    assert pooled(Experience(), Experience(300.0, 600.0), events=3.0) == Experience(3.0, 6.0)
-    assert pooled(Experience(1.0, 2.0), Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
-
-
 def test_the_hazard_is_integrated_step_by_step_and_wraps_at_midnight() -> None:
     assert expected_reclaims(PEAKS, 11.25 * HOUR_S, 0.5 * HOUR_S, DAY_S) == pytest.approx(0.6)
     assert expected_reclaims(PEAKS, 16.5 * HOUR_S, 3.0 * HOUR_S, DAY_S) == pytest.approx(3.1)
@@ -116,16 +104,6 @@ def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely
     fresh.depart("a", 12.5 * HOUR_S, 0.0)
     assert max(fresh.profile(13 * HOUR_S)) < 3.0
     assert fresh.profile(13 * HOUR_S)[20] == pytest.approx(1.0)
-
-
-def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
-    log = History("a", 100 * DAY_S, day_start_s=9 * HOUR_S)
-    for day in range(50):
-        log.lend("a", day * DAY_S)
-        log.depart("a", day * DAY_S + 0.5 * HOUR_S, 0.0)
-        log.lend("a", day * DAY_S + 0.6 * HOUR_S)
-    found = log.profile(50 * DAY_S)
-    assert found.index(max(found)) == 9
 
 
 # ---------------------------------------------------------------- lent time in a sliding window

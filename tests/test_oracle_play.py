@@ -63,15 +63,6 @@ def lost_s(summary: Summary) -> float:
     return sum(summary.interruptions.work_lost_s.values())
 
 
-@pytest.mark.parametrize(
-    "seed", [2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 4, 5, 6))]
-)
-def test_no_online_system_loses_less(seed: int) -> None:
-    scenario, trace = half_a_day(seed)
-    ours = lost_s(simulate(scenario, trace, system="reclaimnet").summary())
-    assert lost_s(run_oracle(scenario, trace, against=()).summary()) <= ours
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_lost_is_what_was_planned(seed: int) -> None:
     """Work is lost in whole steps, so an end may cost a step more or less than its checkpoint's time."""
@@ -243,8 +234,11 @@ def test_a_notice_that_is_long_enough_loses_nothing() -> None:
     assert played.summary().migrations.in_time == 1
 
 
-def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_less() -> None:
-    scenario, trace = half_a_day(1)
+@pytest.mark.parametrize(
+    "seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))]
+)
+def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_less(seed: int) -> None:
+    scenario, trace = half_a_day(seed)
     played = run_oracle(scenario, trace)
     assert {"reclaimnet", "random-dst"} <= set(VALID) < set(SYSTEMS) - {"bamboo", "no-tc-bpf", "slurm-pr"}
     assert played.lost_s <= min(

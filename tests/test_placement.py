@@ -52,12 +52,6 @@ def test_the_score_is_seconds_there_plus_the_risk_of_seconds_away() -> None:
     assert (answer.host, answer.migration_s, answer.survival) == ("a", 20.0, 0.9)
 
 
-def test_a_stable_host_beats_a_faster_one_that_will_be_reclaimed() -> None:
-    fast = replace(GOOD, host="fast", bandwidth_bytes_per_s=1.2e8, survival=0.05)
-    assert chosen(select(REQUEST, [fast, GOOD])) == "a"
-    assert chosen(select(REQUEST, [fast, GOOD], alpha=0.0)) == "fast"
-
-
 @pytest.mark.parametrize(
     ("lack", "reason", "shortfall"),
     [
@@ -82,11 +76,6 @@ def test_nobody_fits_and_the_closest_miss_is_named(
     assert answer.shortfall == pytest.approx(shortfall)
 
 
-def test_the_source_is_no_destination_and_exactly_in_time_is_in_time() -> None:
-    assert select(REQUEST, [replace(GOOD, host="s")]) == NoDestination(Missing.CANDIDATE)
-    assert chosen(select(replace(REQUEST, notice_s=20.0), [GOOD])) == "a"
-
-
 def test_a_first_start_has_nothing_to_carry() -> None:
     start = replace(REQUEST, source=None, payload_bytes=0.0, notice_s=None)
     assert select(start, [replace(GOOD, bandwidth_bytes_per_s=0.0, survival=1.0)]) == DestinationChoice(
@@ -109,13 +98,6 @@ def test_where_every_score_is_infinite_the_nearest_is_the_best_and_a_free_way_on
     free = replace(slow, host="c", mean_migration_s=0.0)  # inf * 0
     answer = ours(REQUEST, [slow, fast, free])
     assert isinstance(answer, DestinationChoice) and (answer.host, answer.score_s) == ("c", 20.0)
-
-
-def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
-    safe = replace(GOOD, survival=0.999)
-    first, second = select(REQUEST, [safe]), ours(REQUEST, [safe])
-    assert isinstance(first, DestinationChoice) and isinstance(second, DestinationChoice)
-    assert second.score_s == pytest.approx(first.score_s, rel=1e-5)
 
 
 def test_what_the_neighbours_lose_counts_where_congestion_has_a_price() -> None:
@@ -152,17 +134,6 @@ def test_a_standby_without_a_gpu_next_door_beats_one_far_away_with_one() -> None
     assert chosen(select_standby(keeping(), [near, far])) == "near"
     assert chosen(select_standby(keeping(), [replace(near, free_gpus=1), far])) == "near"
     assert chosen(select_standby(keeping(), [near, replace(far, bandwidth_bytes_per_s=9e7)])) == "far"
-
-
-def test_no_risk_no_penalty_even_where_there_is_no_way_on() -> None:
-    safe, risky = (replace(GOOD, survival=s, mean_migration_s=math.inf) for s in (1.0, 0.9))
-    answers = [select(REQUEST, [host]) for host in (safe, risky)]
-    assert [a.score_s for a in answers if isinstance(a, DestinationChoice)] == [20.0, math.inf]
-
-
-def test_a_lone_candidate_is_charged_its_own_migration() -> None:
-    alone = select(REQUEST, [replace(GOOD, mean_migration_s=None)])
-    assert isinstance(alone, DestinationChoice) and alone.score_s == pytest.approx(20.0 + 0.1 * 20.0)
 
 
 def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
@@ -207,7 +178,7 @@ def brute_force(
         if host.host != request.source and host.free_gpus >= 1 and fits and host.load <= theta and in_time:
             risk = 1.0 - host.survival if as_printed else host.reclaims_to_expect
             away_s = there_s if host.mean_migration_s is None else host.mean_migration_s
-            score = there_s + (alpha * risk * away_s if risk > 0.0 else 0.0)
+            score = there_s + (alpha * risk * away_s if min(alpha, risk, away_s) > 0.0 else 0.0)
             feasible[host.host] = score, there_s if score == math.inf else 0.0
     local = [h.host for h in hosts if h.host in feasible and h.building == request.source_building]
     if k_min is not None and len(local) >= max(1, k_min):
@@ -226,7 +197,7 @@ hosts_of_any_kind = st.lists(
         load=st.sampled_from([0.0, 0.5, 1.0]),
         bandwidth_bytes_per_s=st.sampled_from([0.0, 1e7, 2e7, 1e8, 3e8]),
         survival=st.sampled_from([0.0, 0.2, 0.9, 1.0]),
-        mean_migration_s=st.sampled_from([None, 15.0, 30.0]),
+        mean_migration_s=st.sampled_from([None, 0.0, 15.0, 30.0, math.inf]),
     ),
     max_size=12,
     unique_by=lambda host: host.host,
@@ -239,6 +210,7 @@ hosts_of_any_kind = st.lists(
     st.booleans(),
     st.sampled_from([None, 30.0, 60.0, 300.0]),
     st.sampled_from([0.5, 1.0]),
+    st.sampled_from([0.0, 1.0]),
     st.randoms(use_true_random=False),
 )
 def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
@@ -247,11 +219,15 @@ def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
     as_printed: bool,
     notice_s: float | None,
     theta: float,
+    alpha: float,
     rng: Random,
 ) -> None:
     wanted = replace(REQUEST, notice_s=notice_s, max_load=theta)
-    expected = brute_force(wanted, hosts, k_min, as_printed, 1.0, theta)
-    first = ours(wanted, hosts, k_min=k_min, as_printed=as_printed)
+    options = {"k_min": k_min, "as_printed": as_printed, "alpha": alpha}
+    expected = brute_force(wanted, hosts, k_min, as_printed, alpha, theta)
+    first = ours(wanted, hosts, **options)
     rng.shuffle(hosts)
-    assert first == ours(wanted, hosts, k_min=k_min, as_printed=as_printed)
+    assert first == ours(wanted, hosts, **options)
     assert (first.host if isinstance(first, DestinationChoice) else None) == expected
+    if all(host.host == wanted.source for host in hosts):
+        assert first == NoDestination(Missing.CANDIDATE)

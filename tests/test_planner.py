@@ -14,11 +14,8 @@ from scipy.optimize import minimize
 from controller.core.checkpointing import planner as p1
 from controller.core.checkpointing.planner import CheckpointPlans, Planner, plan_alike, plan_each
 from controller.numerics.arrays import Floats
-from controller.numerics.portable_math import cbrt
-from experiments.theory.paper_a.theorems import adaptivity_gap
 from tests import checkpoint_jobs
 from tests.checkpoint_jobs import HOUR_S, TRUNK, Job, job
-from tests.demands import Demand, fill
 from topologies.spec import DirectedLink
 
 BETA = 0.9
@@ -190,15 +187,6 @@ def test_no_jobs_have_an_empty_plan() -> None:
         assert not len(plan([], {TRUNK: 1.0}, planner).rates_bytes_per_s)
 
 
-def test_without_bandwidth_no_job_ever_checkpoints_and_it_is_said() -> None:
-    found = plan([job("a", loss_budget_s=60.0)], {TRUNK: 0.0})
-    assert (found.rates_bytes_per_s[0], found.intervals_s[0], bool(found.infeasible[0])) == (
-        0.0,
-        math.inf,
-        True,
-    )
-
-
 def test_a_calm_job_with_a_loss_budget_gets_what_the_budget_needs_and_one_without_gets_nothing() -> None:
     jobs = [job("calm", per_h=0.0, loss_budget_s=1000.0), job("idle", per_h=0.0), job("busy", per_h=50.0)]
     found = plan(jobs, {TRUNK: 1e8})
@@ -207,73 +195,10 @@ def test_a_calm_job_with_a_loss_budget_gets_what_the_budget_needs_and_one_withou
 
 
 # ---------------------------------------------------------------- the paper's planners
-CAPPED = list[tuple[Job, float]]  # jobs, and what their disks allow
-
-
-def capped(shapes: list[tuple[float, float, float]]) -> CAPPED:
-    return [(job(str(i), payload, per_h), cap) for i, (payload, per_h, cap) in enumerate(shapes)]
-
-
-def weight(job: Job) -> float:
-    return cbrt(job.hazard_per_s * job.payload_bytes)
-
-
-def lemma_2_as_printed(jobs: CAPPED, budget: float) -> dict[str, float]:
-    """The paper's water-filling iteration, cap by cap."""
-    active = {j.name: (j, cap) for j, cap in jobs}
-    rates: dict[str, float] = {}
-    while active:
-        total = sum(weight(j) for j, _ in active.values())
-        share = {name: budget * weight(j) / total for name, (j, _) in active.items()}
-        over = [name for name, (_, cap) in active.items() if share[name] > cap]
-        if not over:
-            return rates | share
-        for name in over:
-            rates[name] = active.pop(name)[1]
-            budget -= rates[name]
-    return rates
-
-
-def allocate(jobs: CAPPED, budget: float) -> dict[str, float]:
-    """Rates of jobs that share one budget."""
-    demands = [Demand(j.name, (TRUNK,), weight(j), cap_bytes_per_s=cap) for j, cap in jobs]
-    return fill(demands, {TRUNK: budget}).rates
-
-
-some_jobs = st.lists(
-    st.tuples(st.floats(1e6, 1e11), st.floats(1e-3, 50.0), st.floats(1e5, 1e9)), min_size=1, max_size=8
-)
-
-
-def test_youngs_interval_takes_hazard_per_second() -> None:
-    [found_s] = p1.best_intervals_s(np.array([120e6 / 100e6]), np.array([0.2 / HOUR_S]))
-    assert found_s == pytest.approx(207.846, rel=1e-5)
-
-
-def test_youngs_interval_costs_least() -> None:
-    """lambda D/2 + C/(b D), seconds lost a second."""
-
-    def cost(interval_s: float) -> float:
-        return 1e-4 * interval_s / 2.0 + 1e9 / 5e7 / interval_s
-
-    [best_s] = p1.best_intervals_s(np.array([1e9 / 5e7]), np.array([1e-4]))
-    assert cost(best_s) == pytest.approx(math.sqrt(2.0 * 1e-4 * 1e9 / 5e7))
-    assert all(cost(best_s * factor) > cost(best_s) for factor in (0.5, 0.9, 1.1, 2.0))
-
-
 def test_the_cube_root_of_hazard_times_payload_divides_the_budget() -> None:
     jobs = [job("small"), job("large", payload=8e9)]
     found = checkpoint_jobs.plan(p1.plan_as_printed, jobs, {TRUNK: 30e6}).rates_bytes_per_s
     assert found == pytest.approx([1e7, 2e7])
-    assert allocate([(j, math.inf) for j in jobs], 30e6) == dict(zip(("small", "large"), found, strict=True))
-
-
-@given(some_jobs, st.floats(1e5, 3e9))
-def test_one_filling_equals_the_printed_iteration_of_lemma_2(
-    shapes: list[tuple[float, float, float]], budget: float
-) -> None:
-    jobs = capped(shapes)
-    assert allocate(jobs, budget) == pytest.approx(lemma_2_as_printed(jobs, budget), rel=1e-9)
 
 
 def test_a_job_without_hazard_gets_nothing_and_checkpoints_never() -> None:
@@ -302,11 +227,6 @@ def test_no_corner_gives_nan(planner: p1.Planner, per_h: float, rate: float, bud
     assert found.infeasible[0] == (budget_s < math.inf and (sent == 0.0 or budget_s < 2500.0))
 
 
-def test_as_printed_without_bandwidth_no_job_ever_checkpoints_and_it_is_said() -> None:
-    found = checkpoint_jobs.plan(p1.plan_as_printed, [job("a", loss_budget_s=60.0)], {TRUNK: 0.0})
-    assert (found.intervals_s.tolist(), found.infeasible.tolist()) == ([math.inf], [True])
-
-
 def test_one_interval_for_all_is_youngs_interval_of_the_means() -> None:
     jobs = [job("a", payload=1e9, per_h=1.0), job("b", payload=3e9, per_h=2.0)]
     found = checkpoint_jobs.plan(p1.plan_one_interval, jobs, {TRUNK: 1e9})
@@ -332,11 +252,3 @@ def test_staggered_timers_stay_apart_whatever_their_number(jobs: int) -> None:
     gaps = [b - a for a, b in zip(fires, [*fires[1:], fires[0] + 600.0], strict=True)]
     assert min(gaps) >= 0.38 * 600.0 / jobs
     assert fires[0] >= 0.0 and fires[-1] < 600.0
-
-
-def test_correlated_hazard_and_slowness_leave_less_to_adapt() -> None:
-    hazards = [1.0, 1.0, 4.0, 4.0]
-    independent = adaptivity_gap(hazards, [1.0, 4.0, 1.0, 4.0], 1.0)
-    correlated = adaptivity_gap(hazards, [4.0, 4.0, 1.0, 1.0], 1.0)
-    assert correlated.ratio == pytest.approx(1.0)
-    assert independent.ratio > 1.1

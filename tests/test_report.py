@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -163,13 +162,6 @@ def test_facts_about_unknown_hosts_do_not_stop_the_page(tmp_path: Path) -> None:
     ]
     _, page = written(tmp_path, facts, run_story.context())
     assert page.bad_numbers == []
-
-
-def test_summary_file_is_the_summary(tmp_path: Path) -> None:
-    summary = accounting.summarise(run_story.facts(), run_story.context())
-    path = report.write_summary(tmp_path / "out", summary)
-    assert path.name == "summary.json"
-    assert json.loads(path.read_text())["jobs"]["submitted"] == summary.jobs.submitted
 
 
 def test_terminal_table_shows_both_scales() -> None:

@@ -49,7 +49,7 @@ def only_flow(world: World) -> tuple[CheckpointFlow, Reservation]:
     return flow, reservation
 
 
-def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
+def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_that_is_waited_for() -> None:
     world = with_jobs(small_campus(4, 1), 1, 16_000_000)
     host = world.jobs["j0"].host or ""
     world.reclaim(host, 20.0)
@@ -58,9 +58,13 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     [order] = world.to(host, m.Migrate)
     time_s = admitted.notice_s - PROTOCOL.restart_s - MARGIN_S - LEAD_S
     assert order.final_within_s == pytest.approx(time_s / 2)
-    flow, _ = only_flow(world)
+    flow, reservation = only_flow(world)
     assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left
     assert flow.rate_bytes_per_s > 0.0
+    assert reservation.left_bytes == pytest.approx(16_000_000 / GOODPUT)
+    core = world.coordinator
+    assert core.cluster.regrant_at_s == pytest.approx(reservation.final_at_s + reservation.lead_s)
+    assert core.next_deadline_s() <= core.cluster.regrant_at_s
     whole = world.coordinator.cluster.capacity.share[
         world.coordinator.cluster.routes.route(host, admitted.destination)[0]
     ]
@@ -68,24 +72,6 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     world.run(26.0)
     assert world.of(f.MigrationFinished)[0].in_time
     assert world.promises() == []
-
-
-def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
-    world = with_jobs(small_campus(4, 1), 1, 16_000_000)
-    world.reclaim(world.jobs["j0"].host or "", 20.0)
-    world.run(4.5)
-    _, reservation = only_flow(world)
-    core = world.coordinator
-    assert core.cluster.regrant_at_s == pytest.approx(reservation.final_at_s + reservation.lead_s)
-    assert core.next_deadline_s() <= core.cluster.regrant_at_s
-
-
-def reclaim_together(world: World, notices_s: list[float]) -> list[str]:
-    """Owners of the hosts with jobs give these notices at once."""
-    hosts = [world.jobs[f"j{n}"].host or "" for n in range(len(notices_s))]
-    for host, notice_s in zip(hosts, notices_s, strict=True):
-        world.reclaim(host, notice_s)
-    return hosts
 
 
 def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
@@ -185,11 +171,3 @@ def test_a_source_that_was_told_keeps_its_start_unless_it_can_be_told_again() ->
     assert (movable.start_s, movable.rather_start_s) == (3.0, 10.0)
     reservation.begin(20.0)
     assert reservation.request("k", (), inf, 21.0, movable=True).start_s == 20.0
-
-
-def test_the_payload_is_counted_in_granted_bytes() -> None:
-    world = with_jobs(small_campus(4, 1), 1, 8_000_000)
-    world.reclaim(world.jobs["j0"].host or "", 20.0)
-    world.run(4.5)
-    _, reservation = only_flow(world)
-    assert reservation.left_bytes == pytest.approx(8_000_000 / GOODPUT)

@@ -247,16 +247,6 @@ CASES = [
         [NOTICE, ADMITTED, (4.0, f.MigrationFinished("a", "h1", "h2", True, 3.0, 0.1)), LATER],
         [NOTICE, ADMITTED, (6.0, f.MigrationFinished("a", "h1", "h2", False, 5.0, 0.1)), LATER],
     ),
-    case(
-        rules.IN_TIME,
-        [NOTICE, ADMITTED, (2.0, f.HostLost("h2", "killed", [])), LATER],
-        [NOTICE, ADMITTED, (2.0, f.HostLost("h3", "killed", [])), LATER],
-    ),
-    case(
-        rules.IN_TIME,
-        [NOTICE, ADMITTED, (2.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
-        [NOTICE, ADMITTED, (5.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
-    ),
     case(rules.IN_TIME, [NOTICE, ADMITTED, (2.0, f.JobFinished("a", 1, "h1", 100, "")), LATER], [NOTICE, ADMITTED, LATER]),
     case(rules.IN_TIME, [NOTICE, ADMITTED, (2.0, f.HostReturned("h1")), LATER], [NOTICE, ADMITTED, LATER]),
 ]  # fmt: skip
@@ -307,6 +297,9 @@ AGAIN: Timed = (3.0, f.MigrationAdmitted("a", 1, "h1", "h2", 2.0, 10, 1e6, 1.0, 
     ("disturbances", "excused"),
     [
         ([(2.0, f.HostLost("h2", "killed", []))], True),
+        ([(2.0, f.HostLost("h3", "killed", []))], False),
+        ([(2.0, f.HostReclaimed("h1", 0.0, False, []))], True),
+        ([(5.0, f.HostReclaimed("h1", 0.0, False, []))], False),
         ([(2.0, f.HostLost("h2", "killed", [])), AGAIN], False),
         ([(7.0, f.HostLost("h2", "silent", []))], True),
         ([(12.0, f.HostLost("h2", "silent", []))], False),

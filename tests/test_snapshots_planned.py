@@ -114,8 +114,8 @@ def test_a_job_that_is_copied_stands_still_for_the_copy_and_is_told_after_the_wr
     assert stood_s == pytest.approx(0.03)
     assert 0.5 <= told_s < 0.8
     assert taken.pause_s == pytest.approx(0.03)
-    stood_s, _, taken = first_snapshot(replace(COPIED, snapshot_pause_s=None))
-    assert stood_s == pytest.approx(0.5)
+    stood_s, _, taken = first_snapshot(replace(COPIED, snapshot_pause_s=None, snapshot_bytes_per_s=10 * MB))
+    assert stood_s == pytest.approx(0.5 + 3.0)
     assert taken.pause_s is None
 
 
@@ -141,22 +141,6 @@ def test_copies_cost_what_they_stop_jobs_for_and_the_account_says_so() -> None:
         * sum(balance.lost_s(LostPart.PAUSES) for balance in balances(stop.facts, stop.context).values())
     )
     assert stop.summary().checkpoints.pause_median_s is None
-
-
-def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
-    """Snapshots told a second after they were taken: that second was no pause."""
-    facts = [
-        (0.0, f.JobSubmitted("j", 20, 10.0, 5_000)),
-        (0.0, f.JobDispatched("j", 1, "h1")),
-        (0.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
-        (51.0, f.CheckpointTaken("j", 1, 1_000_001, 5, 5_000, False, 0.25, 0.5)),
-        (101.25, f.CheckpointTaken("j", 1, 1_000_002, 10, 5_000, False, 0.5, 0.5)),
-        (201.0, f.JobFinished("j", 1, "h1", 20, "")),
-    ]
-    context = replace(simulate(demo_scenario(), generate(demo_scenario())).context, replica_slowdown=0.0)
-    [balance] = balances(facts, context).values()
-    assert balance.lost_s(LostPart.PAUSES) == pytest.approx(0.75)
-    assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
 
 
 # ---------------------------------------------------------------- read off a journal again

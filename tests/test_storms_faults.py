@@ -22,12 +22,18 @@ from topologies.spec import DirectedLink
 GROUND = "campus hosts=3 on_demand=0 buildings=1 mix=one\n0 start\n1 submit a steps=300 payload=2000000\n"
 
 
-def world_at(until_s: float, *lines: str) -> StormWorld:
-    script = parse(GROUND + "\n".join(lines))
+def world_of(text: str) -> StormWorld:
+    """Play a text as far as its last line."""
+    script = parse(text)
     world = StormWorld(ground_of(script))
     for line in script.lines:
         world.run(line.at_s)
         perform(world, line)
+    return world
+
+
+def world_at(until_s: float, *lines: str) -> StormWorld:
+    world = world_of(GROUND + "\n".join(lines))
     world.run(until_s)
     return world
 
@@ -79,16 +85,6 @@ def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_a
 
 
 # ---------------------------------------------------------------- scripts
-def world_of(text: str, **options: bool) -> StormWorld:
-    """As far as the last line."""
-    script = parse(text)
-    world = StormWorld(ground_of(script), **options)
-    for line in script.lines:
-        world.run(line.at_s)
-        perform(world, line)
-    return world
-
-
 def test_lines_happen_in_the_order_of_their_times_whatever_the_order_of_the_text() -> None:
     assert [line.verb for line in parse("campus\n2 start\n1 kill h1\n2 return h1").lines] == [
         "kill",
@@ -184,12 +180,8 @@ def test_a_window_in_which_a_cable_was_slow_is_not_held_against_the_system() -> 
 
 
 def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_gives_out() -> None:
-    script = parse(STORY + "2 background h1 h2 9e6")
-    world, up = StormWorld(ground_of(script)), DirectedLink("h1", "a1")
+    world, up = world_of(STORY + "2 background h1 h2 9e6"), DirectedLink("h1", "a1")
     share = migration_shares(world.env.campus)[up]
-    for line in script.lines:
-        world.run(line.at_s)
-        perform(world, line)
     assert world.coordinator.cluster.capacity.spendable[up] < 0.5 * share
     calm(world)
     assert world.coordinator.cluster.capacity.spendable[up] > 0.9 * share
@@ -206,10 +198,7 @@ campus hosts=4 on_demand=0 buildings=1 mix=one
 
 def excuses(*faults: str) -> list[str]:
     """Why each admission of the story is not judged, with these faults in it."""
-    script = parse(MOVE + "\n".join(faults))
-    world = StormWorld(ground_of(script))
-    run(world, script)
-    return [excuse for _, excuse in excused_admissions(world)]
+    return [excuse for _, excuse in excused_admissions(world_after(MOVE + "\n".join(faults)))]
 
 
 def test_without_a_fault_the_migration_is_judged() -> None:
@@ -234,14 +223,10 @@ def test_only_a_fault_on_its_way_and_in_its_time_excuses(fault: str, cause: str)
 
 
 def test_a_judged_migration_that_is_late_breaks_the_promise() -> None:
-    script = parse(MOVE)
-    world = StormWorld(ground_of(script))
-    run(world, script)
+    world = world_after(MOVE)
     check_admissions(world)
-    late = [
-        (at_s, fact) for at_s, fact in world.facts if type(fact).__name__ != "MigrationFinished"
-    ]  # as if it had never run on
-    world.facts[:] = late
+    # as if it had never run on
+    world.facts[:] = [timed for timed in world.facts if type(timed[1]).__name__ != "MigrationFinished"]
     with pytest.raises(InvariantBroken, match="in time"):
         check_admissions(world)
 

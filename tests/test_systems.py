@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from math import inf
 from typing import Any
 
 import pytest
 
 from controller.core.model import facts as f
-from controller.core.placement.select import DestinationChoice, NoDestination, PlacementRequest, select_random
+from controller.core.placement.select import select_random
 from controller.core.policies import table
-from controller.core.policies.table import ABLATION, POLICIES, SYSTEMS, Policy, policy
+from controller.core.policies.table import ABLATION, POLICIES, SYSTEMS, Policy
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.results.rules import IN_SHARE, IN_TIME, RESERVED, RULES, not_promised
@@ -20,7 +19,7 @@ from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
-from tests.world import a_world, small_campus
+from tests.world import a_world
 from topologies.errors import SpecError
 
 UNENFORCED = {"admit", "borrows", "takes_up", "recoveries_first"}
@@ -146,20 +145,3 @@ def test_a_live_run_takes_its_enforcement_from_the_system_and_refuses_replicas()
     assert live_row(played("slurm-pr")).interruption.wait_s > 0.0
     with pytest.raises(SpecError, match=r"protocol\.policy = 'bamboo'.*virtual time only"):
         live_row(played("bamboo"))
-
-
-def test_a_policy_of_one_s_own_is_one_function_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-
-    def select_last(
-        request: PlacementRequest, candidates: Any, *, draw: float = 0.0
-    ) -> DestinationChoice | NoDestination:
-        seen.append(len(candidates))
-        return select_random(request, candidates, draw=1.0 - 1e-12)
-
-    monkeypatch.setitem(POLICIES, "mine", Policy("the last by name", select=select_last))
-    summary = play("mine").summary()
-    assert summary.invariants_broken == []
-    assert summary.jobs.finished > 20
-    assert max(seen) > 1
-    assert policy("mine").reserve(small_campus().research_reserve).beta < inf

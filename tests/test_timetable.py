@@ -139,24 +139,6 @@ def test_on_one_link_it_is_exactly_the_demand_criterion(
         assert bool(timetable(parcels, 0.0, {LINK: share}).late) == (worst > 1.0)
 
 
-@given(networks(), st.floats(0.05, 0.95))
-def test_what_is_left_after_a_while_can_still_be_delivered(
-    case: tuple[list[MigrationRequest], Share], part: float
-) -> None:
-    parcels, share = case
-    table = timetable(parcels, 0.0, share)
-    if table.late or not parcels:
-        return
-    now_s = part * max(table.ends_s(p.key) for p in parcels)
-    left = []
-    for parcel in parcels:
-        spans = table.spans[parcel.key]
-        sent = sum(s.rate_bytes_per_s * max(0.0, min(now_s, s.until_s) - s.from_s) for s in spans)
-        if parcel.payload_bytes - sent > 1e-6 * parcel.payload_bytes:
-            left.append(replace(parcel, payload_bytes=parcel.payload_bytes - sent))
-    assert not timetable(left, now_s, share).late
-
-
 def test_the_earliest_due_time_has_the_link_and_equal_ones_go_by_key() -> None:
     parcels = [
         parcel_of("b", 20.0, 0.0, 9.0, (LINK,)),

@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -23,7 +22,7 @@ from topologies.files import dumps, examples, load, loads
 from topologies.paths import Routes
 from topologies.presets import PAPER_MIX, RTX3090, GpuShare, campus54, three_tier
 from topologies.scale import Scale
-from topologies.spec import MAX_PORTS, Campus, Host, Link, ResearchReserve, Role, Tier
+from topologies.spec import MAX_PORTS, Host, Link, ResearchReserve, Role, Tier
 
 SMALL = three_tier(4, 2)
 HERE = ipaddress.IPv4Address("10.0.0.1")
@@ -67,12 +66,6 @@ def test_what_is_kept_of_a_link_is_the_reserve_or_nearly_all_that_research_asks_
 def test_an_error_says_where_what_and_what_is_allowed() -> None:
     error = SpecError("hosts.h3.gpus", 0, "1 or more").within("lab.toml")
     assert str(error) == "lab.toml: hosts.h3.gpus = 0: 1 or more"
-
-
-def test_the_access_link_of_every_host_of_the_paper_is_one_gigabit() -> None:
-    campus = campus54()
-    rates = {campus.access_link(h.name).rate_bytes_per_s for h in campus.hosts_of(Role.VOLUNTEER)}
-    assert rates == {125e6}
 
 
 # ---------------------------------------------------------------- human units
@@ -317,13 +310,6 @@ def test_routes_are_right_after_more_of_them_were_asked_for_than_are_remembered(
 
 
 # ---------------------------------------------------------------- campus files
-@pytest.mark.parametrize("campus", [campus54(), three_tier(40, 3, 2), three_tier(1, 1)])
-def test_a_campus_survives_a_file_exactly(campus: Campus, tmp_path: Path) -> None:
-    file = tmp_path / "campus.toml"
-    file.write_text(dumps(campus))
-    assert load(file) == campus
-
-
 @given(
     st.integers(1, 30),
     st.floats(1e-3, 1e12),
@@ -340,7 +326,12 @@ def test_any_numbers_and_names_survive_to_the_last_bit(
     hosts: int, rate: float, delay: float, loss: float, beta: float, name: str
 ) -> None:
     campus = three_tier(
-        hosts, 1, 1, access_bytes_per_s=rate, reserve=ResearchReserve(beta, rate / 3, loss), name=name
+        hosts,
+        min(hosts, 3),
+        1,
+        access_bytes_per_s=rate,
+        reserve=ResearchReserve(beta, rate / 3, loss),
+        name=name,
     )
     links = tuple(replace(link, delay_s=delay, loss=loss) for link in campus.links)
     models = tuple(replace(model, name=f'{name[:9]}"{model.name}\\') for model in campus.gpu_models)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -26,7 +26,6 @@ from experiments.cli.traces import draw, write
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import (
-    BackgroundTraffic,
     JobArrival,
     JobDraw,
     Trace,
@@ -37,7 +36,7 @@ from experiments.inputs.traces import (
 from experiments.inputs.traces.availability_counts import Counts, counts_of, fit_counts, parse_counts_csv
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
-from experiments.inputs.traces.trace_file import parse_trace, trace_text
+from experiments.inputs.traces.trace_file import parse_trace
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
@@ -64,12 +63,6 @@ def test_a_trace_is_in_order_and_every_owner_alternates(scenario: Scenario) -> N
     assert len({a.job.name for a in trace.arrivals}) == len(trace.arrivals)
     low, high = scenario.jobs.payload.minimum, scenario.jobs.payload.maximum
     assert all(low * 0.999 <= a.job.payload_bytes <= high * 1.001 for a in trace.arrivals)
-
-
-@settings(max_examples=15)
-@given(demos)
-def test_the_same_seed_gives_the_same_trace(scenario: Scenario) -> None:
-    assert generate(scenario) == generate(scenario)
 
 
 @given(demos, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
@@ -203,63 +196,16 @@ SCENARIO = Scenario("x", CAMPUS, duration_s=1e9)
 FOUR = ["h1", "h2", "h3", "h4"]
 EVENTS = "time,host,event,notice\n"
 
-times = st.floats(0.0, 4e7)  # a dozen of them with their notices stay below the longest time, 1e9 s
-positive = st.floats(1e-3, 1e8)
-
 
 def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
     return [e.at_s for e in parse_events(EVENTS + rows, FOUR, "x", 1e12, day_start_s).events]
 
 
-def owner_events_of(steps: list[tuple[str, float, bool]], away: set[str]) -> tuple[OwnerEvent, ...]:
-    here, events, at_s = set(FOUR) - away, [], 0.0
-    for host, gap_s, short in steps:
-        at_s += gap_s
-        notice_s = gap_s if short else 0.0
-        if host in here:
-            events.append(OwnerEvent(at_s, host, "reclaim", notice_s, grace=short and notice_s < 60.0))
-            at_s += notice_s
-        else:
-            events.append(OwnerEvent(at_s, host, "return"))
-        here ^= {host}
-    return tuple(sorted(events, key=lambda event: (event.at_s, event.host)))
-
-
-drawn_jobs = st.builds(
-    JobDraw,
-    name=st.from_regex(r"[a-z]{1,6}", fullmatch=True),
-    payload_bytes=st.integers(1, 10**12),
-    steps=st.integers(1, 10**9),
-    step_s=positive,
-    dirty_fraction=st.floats(0.0, 1.0),
-    memory_bytes=st.floats(0.0, 1e12),
-    min_capability=st.floats(0.0, 12.0),
-    loss_budget_s=positive,
-)
-
-
-@given(
-    st.lists(st.tuples(times, drawn_jobs), unique_by=lambda pair: pair[1].name, max_size=6),
-    st.lists(st.tuples(st.sampled_from(FOUR), times, st.booleans()), max_size=12),
-    st.sets(st.sampled_from(FOUR)),
-    st.none() | st.lists(st.tuples(st.floats(0.0, 1e12), st.floats(0.0, 1e12)), min_size=1, max_size=6),
-)
-def test_a_trace_is_read_as_it_was_written(
-    jobs: list[tuple[float, JobDraw]],
-    steps: list[tuple[str, float, bool]],
-    away: set[str],
-    rates: list[tuple[float, float]] | None,
-) -> None:
-    arrivals = tuple(JobArrival(*pair) for pair in sorted(jobs, key=lambda pair: pair[0]))
-    traffic = (
-        BackgroundTraffic(60.0, (("h1", "h2"), ("d1", "core")), tuple(rates), (1, 41)) if rates else None
-    )
-    trace = Trace("x", arrivals, owner_events_of(steps, away), tuple(sorted(away)), traffic)
-    assert parse_trace(json.loads(trace_text(trace)), SCENARIO) == trace
-
-
 def test_a_whole_trace_survives_its_file_and_plays_alike(tmp_path: Path) -> None:
-    scenario, trace = paper_campus(4, days=1.0)
+    scenario, trace = paper_campus(4, days=3.0)
+    graced = [replace(event, grace=0.0 < event.notice_s < 60.0) for event in trace.owner_events]
+    assert any(event.grace for event in graced)
+    trace = replace(trace, owner_events=tuple(graced))
     write(Console(quiet=True), tmp_path, scenario, trace)
     read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
     assert replace(read, warnings=()) == trace
@@ -289,7 +235,6 @@ HOSTS = [f"h{n}" for n in range(1, 9)]
 HEADER = "vm,zone,machine_type,started_at,lifetime_h,preempted,load\n"
 ROW = "a,z,m,2019-02-18T08:57:39.791-08:00,{hours},{preempted},idle\n"
 EVENT = "time,host,event,notice\n"
-ZONES = "time,a,b\n"
 
 
 def data() -> Path:

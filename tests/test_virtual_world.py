@@ -10,10 +10,10 @@ import pytest
 from controller.core.model import facts as f
 from experiments.worlds.virtual import Faults, Overheads
 from experiments.worlds.virtual.hosts import Disk, Process
-from testbed.enforcement import PACING_SHARE, Enforcement
+from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import HeartbeatAck, StartJob, StoredCheckpoint
-from tests.world import COSTS, PROTOCOL, World, a_running_job, a_world, job
+from tests.world import PROTOCOL, World, a_running_job, a_world, job
 
 LEASE_S, MARGIN_S = PROTOCOL.lease_s, PROTOCOL.fence_margin_s
 
@@ -123,16 +123,6 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
 
 
 # ---------------------------------------------------------------- rates
-def test_a_checkpoint_takes_its_bytes_over_its_paced_grant() -> None:
-    world = quiet_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
-    a_running_job(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
-    world.run(30.0)
-    ended = world.of(f.TransferFinished)[0]
-    granted = next(fact for fact in world.of(f.Granted) if fact.destination == ended.destination)
-    assert ended.bytes_sent == 8_000_000
-    assert ended.duration_s == pytest.approx(8e6 / (granted.rate_bytes_per_s * PACING_SHARE), rel=0.01)
-
-
 def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are_wrong() -> None:
     """Without it (`none`) a greedy grant fills the link."""
     rates = {}
@@ -186,15 +176,3 @@ def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
     for payload_bytes in (0.0, 3e9):
         takes_s = costs.snapshot_s[1] + payload_bytes / costs.snapshot_bytes_per_s
         assert takes_s + costs.connect_s + costs.commit_s < protocol.writes_s(payload_bytes)
-
-
-def test_a_job_stands_still_while_its_snapshot_is_written_so_much_the_longer_the_larger_it_is() -> None:
-    costs = replace(COSTS, snapshot_s=(0.1, 0.1), snapshot_bytes_per_s=1e7)
-    world = quiet_world(hosts=2, costs=costs)
-    host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
-    [process] = world.machines[host].processes.values()
-    begun_s = process.running_from_s
-    while not world.of(f.CheckpointTaken) and world.now_s < 300.0:
-        world.run(world.now_s + 0.05)
-    assert process.running_from_s - begun_s == pytest.approx(3.1)
-    assert process.paused_until_s == pytest.approx(world.now_s, abs=0.1)

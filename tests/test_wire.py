@@ -73,15 +73,6 @@ def test_garbage_raises_only_remote_errors_and_never_costs_the_messages_before_i
     assert found == messages
 
 
-@given(st.binary(max_size=200))
-def test_garbage_in_a_good_frame_raises_only_remote_errors(body: bytes) -> None:
-    try:
-        messages = CODEC.decoder().feed(frame(body))
-    except RemoteProtocolError:
-        return
-    assert len(messages) == 1
-
-
 @pytest.mark.parametrize(
     ("data", "said"),
     [
