@@ -95,11 +95,20 @@ class Run:
         return json.loads((self.out / "summary.json").read_text())
 
 
-def leftovers() -> list[Path]:
-    """What runs could have left on this machine; campuses of this process stand."""
+def _on_this_machine() -> set[Path]:
+    """What campuses have on this machine, but for those of this process, which stand."""
     roots = [Path("/run/reclaimnet"), PIN_ROOT, Path("/var/tmp/reclaimnet")]
-    left = [path for root in roots if root.exists() for path in root.iterdir()]
-    return [path for path in left if not path.match(f"{os.getpid():x}????????")]
+    found = {path for root in roots if root.exists() for path in root.iterdir()}
+    return {path for path in found if not path.match(f"{os.getpid():x}????????")}
+
+
+# of tests that were killed, say: no command finds their ledgers
+BEFORE = _on_this_machine()
+
+
+def leftovers() -> list[Path]:
+    """What runs could have left on this machine since these tests began."""
+    return sorted(_on_this_machine() - BEFORE)
 
 
 def end(process: subprocess.Popen[str]) -> None:

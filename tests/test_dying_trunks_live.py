@@ -37,7 +37,7 @@ TRUNKS = [(building, core) for building in ("library", "physics") for core in ("
 SOONER = {
     'duration = "21 s"': 'duration = "11 s"',
     'payload = "700 MB"': 'payload = "350 MB"',
-    'at = "3 s"': 'at = "2 s"',
+    'at = "3 s"': 'at = "0.5 s"',
     'at = "6 s"': 'at = "3 s"',
     'notice = "14 s"': 'notice = "8 s"',
 }
