@@ -5,7 +5,7 @@
 #   iproute2 iputils-ping ip, tc; ping, for pingAll
 #   procps                sysctl, which stock Mininet calls
 #   openvswitch-switch    the switches of campuses with several paths (their own daemons; the system's are not used)
-#   nftables              the peer of the kill-switch in `reclaimnet reproduce A-kill`
+#   nftables              the peer of the kill-switch in `reclaimnet measure killswitch`
 #   tcpdump               `reclaimnet observe HOST`
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 # With the word `measure`, what `make measure` needs as well:

@@ -13,7 +13,7 @@ from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.panels import draw
-from experiments.claims.framework.values import CANNOT, FILE, Point, Value, Values, ValuesError, read, write
+from experiments.claims.framework.values import FILE, Point, Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import above, below, decide, judge, near
 from experiments.claims.pages import PICTURE
 from experiments.claims.registry import CLAIMS
@@ -95,25 +95,17 @@ def test_values_and_orderings_make_the_verdict(values: str, orderings: str, leve
     assert found.because
 
 
-@pytest.mark.parametrize("kind", [ClaimKind.BEYOND, ClaimKind.BUILT])
-def test_what_is_beyond_the_paper_or_holds_by_construction_moves_no_verdict_and_is_shown(
-    kind: ClaimKind,
-) -> None:
-    beside = check(kind, ClaimOutcome.FAILS)
+def test_what_is_beyond_the_paper_moves_no_verdict_and_is_shown() -> None:
+    beside = check(ClaimKind.BEYOND, ClaimOutcome.FAILS)
     found = decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS), beside])
     assert (found.level, found.checks[1]) == (Level.REPRODUCED, beside)
     with pytest.raises(ValueError, match="give one"):
-        decide([check(kind, ClaimOutcome.HOLDS)])
-
-
-def test_what_cannot_be_measured_is_not_comparable_and_has_no_checks() -> None:
-    found = judge(CLAIMS["A-fig3"], Values((), (), {CANNOT: "it needs root"}))
-    assert (found.level, found.because, found.checks) == (Level.NOT_COMPARABLE, "it needs root", ())
+        decide([check(ClaimKind.BEYOND, ClaimOutcome.HOLDS)])
 
 
 # ---------------------------------------------------------------- what a claim leaves on disk
 ROW = Value("a, with comma", 'sys "x"', "cost", "h", 0.1 + 0.2, 1 / 3, 2 / 3, 7, 0.3, None, 1e-300, "a note")
-POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, 0.1, 0.7, -1e-17, 1e17)
+POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, -1e-17, 1e17)
 VALUES = Values((ROW, Value("b", "y", "delay", "", np.float64(-0.0))), (POINT,), {"k": "10"})
 
 
@@ -227,7 +219,7 @@ def rows() -> Iterator[Value]:
         (queue.LEARNED, "in time", 100.0, Level.REPRODUCED),
         (queue.LEARNED, "delay", 1.3, Level.NOT_REPRODUCED),
         (queue.LEARNED, "delay", 0.3, Level.ORDERINGS_ONLY),
-        (queue.LEARNED, "in time", 90.0, Level.REPRODUCED),  # it holds by construction, and is shown
+        (queue.LEARNED, "in time", 90.0, Level.REPRODUCED),  # the world's own doing: not judged
         (f"{queue.LEARNED} - {queue.FIXED}", "cost", 0.1, Level.NOT_REPRODUCED),
         (queue.CAPPED, "delay", 0.2, Level.REPRODUCED),
     ],

@@ -179,4 +179,4 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     assert ranking.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
     assert not ranking.breach(values, traces.ALL, "reclaimnet")
     kinds = {check.kind for check in traces.checks(values)}
-    assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}
+    assert kinds == {ClaimKind.ORDERING, ClaimKind.BEYOND}

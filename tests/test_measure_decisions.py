@@ -127,6 +127,7 @@ def test_goals_name_the_sizes_that_miss_them_and_the_table_has_every_size(
         "a tick at 5000 hosts, median": True,
         "the same, p99 over median at 5000": False,
         "ten reclaims over one, 500 hosts": True,
+        "hosts to the power of ..., the tick": True,
         "61 days of reclaimnet": True,
     }
     text = shown(decisions.tables(result))

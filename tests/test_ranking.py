@@ -91,7 +91,7 @@ def test_row_that_takes_clearly_more_than_3_percent_of_research_is_priced_and_th
     assert [check.outcome for check in ranking] == [outcome] * len(JUDGED)
     for check in ranking:
         assert {name for name in ("Bamboo", "Slurm-PR") if name in check.detail} == rivals
-    prices = [check for check in found if check.kind is ClaimKind.PRICE]
+    prices = [check for check in found if check.kind is ClaimKind.BEYOND]
     assert len(prices) == (0 if priced is None else len(JUDGED))
     for check in prices:
         assert {name for name in ("Bamboo", "Slurm-PR", "Rand-Dst") if name in check.detail} == priced
@@ -110,7 +110,7 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
     found = list(checks(Values(tuple(rows({"bamboo": (1.0, 2.0)}, over=over))), [CASE]))
     ranking = [check for check in found if check.kind is ClaimKind.ORDERING]
     assert {check.outcome for check in ranking} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
-    prices = [check for check in found if check.kind is ClaimKind.PRICE]
+    prices = [check for check in found if check.kind is ClaimKind.BEYOND]
     assert len(prices) == (0 if is_rival else len(JUDGED))
     assert all(
         f"Bamboo (B1), which has intervals above 2 L_max for {bamboo:.3g} %" in check.detail
@@ -121,7 +121,7 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
     values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.1})))
     verdict = judge(CLAIMS["traces"], values)
-    assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.PRICE] == [
+    assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.BEYOND] == [
         ClaimOutcome.UNDECIDED
     ] * len(JUDGED)
     assert verdict.level is Level.ORDERINGS_ONLY

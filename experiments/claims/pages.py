@@ -25,16 +25,11 @@ TONES = {
     Level.ORDERINGS_ONLY: "warn",
     Level.UNDECIDED: "warn",
     Level.NOT_REPRODUCED: "bad",
-    Level.NOT_COMPARABLE: "calm",
 }
 MARKS = {
     ClaimOutcome.HOLDS: ("good", "✓ holds"),
     ClaimOutcome.FAILS: ("bad", "✕ fails"),
     ClaimOutcome.UNDECIDED: ("warn", "? undecided"),
-}
-# the two kinds that a verdict rests on are counted in the plural
-KINDS = {
-    kind: f"{kind}s" if kind in (ClaimKind.VALUE, ClaimKind.ORDERING) else str(kind) for kind in ClaimKind
 }
 PAPERS = {
     "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
@@ -67,15 +62,12 @@ class ClaimCard:
     @property
     def judging(self) -> list[Check]:
         """The checks that the verdict is made of."""
-        return [check for check in self.verdict.checks if check.kind not in _IN_NO_VERDICT]
+        return [check for check in self.verdict.checks if check.kind is not ClaimKind.BEYOND]
 
     @property
-    def folded(self) -> Iterator[tuple[ClaimKind, list[Check], int]]:
-        """(kind, checks, how many hold) of those in no verdict."""
-        for kind in _IN_NO_VERDICT:
-            checks = [check for check in self.verdict.checks if check.kind is kind]
-            if checks:
-                yield kind, checks, sum(check.outcome is ClaimOutcome.HOLDS for check in checks)
+    def beyond(self) -> list[Check]:
+        """The checks beyond the paper."""
+        return [check for check in self.verdict.checks if check.kind is ClaimKind.BEYOND]
 
     @property
     def columns(self) -> Iterator[str]:
@@ -96,9 +88,6 @@ class ClaimCard:
             ]
             if shown:
                 yield group, shown
-
-
-_IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND, ClaimKind.PRICE)
 
 
 def write_index(out: Path) -> Path:
@@ -135,7 +124,7 @@ def results_page(out: Path, *, date: str, commit: str) -> str:
         date=date,
         commit=commit,
         cards=cards,
-        kinds=KINDS,
+        kinds=list(ClaimKind),
         holds=ClaimOutcome.HOLDS,
         held_of=held_of,
         not_run=[name for name in CLAIMS if name not in run],

@@ -12,7 +12,7 @@ from experiments.claims import both_papers
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.values import Values
-from experiments.claims.paper_a import drift, fig3, fig4, fig6, fig7, fig8, fig9, gap, kill, table3, table4
+from experiments.claims.paper_a import drift, fig3, fig4, fig6, fig7, fig9, gap, table3, table4
 from experiments.claims.paper_b import learning, learning_checks
 from experiments.claims.policy_comparison import traces
 from topologies.errors import SpecError
@@ -26,11 +26,9 @@ _PARTS: dict[str, _Parts] = {  # run, panels, checks
     "A-fig4": (fig4.run, fig4.PANELS, fig4.checks),
     "A-fig6": (fig6.run, fig6.PANELS, fig6.checks),
     "A-fig7": (fig7.run, fig7.PANELS, fig7.checks),
-    "A-fig8": (fig8.run, fig8.PANELS, fig8.checks),
     "A-fig9": (fig9.run, fig9.PANELS, fig9.checks),
     "A-drift": (drift.run, drift.PANELS, drift.checks),
     "A-gap": (gap.run, gap.PANELS, gap.checks),
-    "A-kill": (kill.run, kill.PANELS, kill.checks),
     **{
         name: (partial(learning.run, cases), learning.panels(cases), partial(learning_checks.checks, cases))
         for name, cases in learning.FIGURES.items()

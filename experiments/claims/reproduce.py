@@ -29,7 +29,6 @@ COLOURS = {
     Level.ORDERING: "yellow",
     Level.ORDERINGS_ONLY: "yellow",
     Level.UNDECIDED: "yellow",
-    Level.NOT_COMPARABLE: "cyan",
     Level.NOT_REPRODUCED: "red",
 }
 

@@ -26,20 +26,11 @@ class ClaimOutcome(StrEnum):
 
 
 class ClaimKind(StrEnum):
-    """Subject of a check.
-
-    Three kinds move no verdict.
-
-    By construction: true because of the way that the world is built, whatever is measured. Beyond the paper: results of
-    this project's own policies, which the paper does not print. Price: the cost to `reclaimnet` of a constraint that
-    other systems break; such systems are not ranked.
-    """
+    """Subject of a check. Beyond the paper: results that no paper prints; they move no verdict."""
 
     VALUE = "value"
     ORDERING = "ordering"
-    BUILT = "by construction"
     BEYOND = "beyond the paper"
-    PRICE = "price of a constraint"
 
 
 class Level(StrEnum):
@@ -50,7 +41,6 @@ class Level(StrEnum):
     ORDERINGS_ONLY = "orderings only"
     UNDECIDED = "undecided"
     NOT_REPRODUCED = "not reproduced"
-    NOT_COMPARABLE = "not comparable"
 
 
 @dataclass(frozen=True, slots=True)

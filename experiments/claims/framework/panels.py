@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.core.policies.table import SYSTEMS
-from experiments.claims.framework.values import CANNOT, Value, Values
+from experiments.claims.framework.values import Value, Values
 from experiments.results.pictures import CARD, GOOD, INK, MUTED, OURS, PEER, SERIES, canvas, dress
 
 # colours of Table III's systems and of paper B's controllers
@@ -76,9 +76,7 @@ def draw(values: Values, title: str, panels: Sequence[Panel], path: Path) -> Non
     height_in = max(LINE_IN if any(each.x for each in panels) else 0.0, 1.4 + BAR_IN * bars)
     with canvas(path, rows, columns, (WIDTH_IN * columns, height_in * rows), title) as (_, found):
         for axes, panel in zip(found.flat, panels, strict=False):
-            if reason := values.settings.get(CANNOT):
-                axes.text(0.5, 0.5, f"not measured:\n{reason}", ha="center", wrap=True)
-            elif panel.x:
+            if panel.x:
                 _lines(axes, values, panel)
             else:
                 _bars(axes, values, panel)

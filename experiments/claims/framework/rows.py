@@ -46,5 +46,5 @@ def curve(
     group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
 ) -> Iterator[Point]:
     """Yield a point at each x, from samples of shape (seeds, points)."""
-    numbers = np.vstack([xs, intervals(samples), np.quantile(samples, (0.1, 0.9), axis=0)]).T
+    numbers = np.vstack([xs, intervals(samples)]).T
     return (Point(group, system, quantity, *each) for each in numbers.tolist())

@@ -17,7 +17,6 @@ from topologies.errors import TestbedError
 from topologies.writing import write_whole
 
 FILE: Final = "values.json"
-CANNOT: Final = "cannot"  # setting of a run that could not measure: the reason, instead of values
 
 
 class ValuesError(TestbedError):
@@ -50,7 +49,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a curve: mean over the seeds, 95 % interval of the mean, and the range of 80 % of the seeds."""
+    """A point of a curve: mean over the seeds, and the 95 % interval of the mean."""
 
     group: str
     system: str
@@ -59,8 +58,6 @@ class Point:
     mean: float
     low: float
     high: float
-    tenth: float
-    ninetieth: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from experiments.claims.framework.claim import (
     ClaimVerdict,
     Level,
 )
-from experiments.claims.framework.values import CANNOT, Value, Values
+from experiments.claims.framework.values import Value, Values
 
 NOTHING = "nothing of it happened in these runs"
 FEW, MAX_TOLD = 2, 4  # checks that a verdict lists with their numbers, and at all
@@ -76,8 +76,6 @@ def _beside(
 
 def judge(claim: Claim, values: Values) -> ClaimVerdict:
     """Return the verdict on values of the claim."""
-    if reason := values.settings.get(CANNOT):
-        return ClaimVerdict(Level.NOT_COMPARABLE, reason)
     return decide(tuple(claim.checks(values)))
 
 

@@ -70,10 +70,8 @@ def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
         return
     for x in np.unique(np.quantile(together, np.linspace(0.0, 1.0, POINTS))).tolist():
         shares = [float((each <= x).mean()) for each in alone if len(each)]
-        tenth, low, high, ninetieth = np.quantile(shares, (0.1, 0.025, 0.975, 0.9)).tolist()
-        yield Point(
-            GROUP, system, "share at most", x, float((together <= x).mean()), low, high, tenth, ninetieth
-        )
+        ends = np.quantile(shares, (0.025, 0.975)).tolist()
+        yield Point(GROUP, system, "share at most", x, float((together <= x).mean()), *ends)
 
 
 def checks(values: Values) -> Iterator[Check]:

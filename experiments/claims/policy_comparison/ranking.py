@@ -231,7 +231,7 @@ def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
         f"{label(other)}, which {breach(values, case, other)} ({_apart(row)})" for other, row in apart.items()
     )
     text = f"{case}: what research and loss budgets are left costs ReclaimNet nothing in {quantity}"
-    yield Check(ClaimKind.PRICE, text, outcome, told)
+    yield Check(ClaimKind.BEYOND, text, outcome, told)
 
 
 def standing(values: Values, case: str, quantity: str) -> Check:

@@ -139,7 +139,7 @@ def reproduce(
     claims: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables and figures of the papers: A-table3 A-table4 A-fig3 A-fig4 A-fig6 ... A-fig9 A-drift A-gap A-kill, "
+            help="Tables and figures of the papers: A-table3 A-table4 A-fig3 A-fig4 A-fig6 A-fig7 A-fig9 A-drift A-gap, "
             "B2 ... B5, AB-queue, traces (with --trace), or all."
         ),
     ] = None,
