@@ -77,7 +77,7 @@ test: $(VENV)/.ready
 	@$(if $(SUDO),$(libraries))
 	tests/all.sh "not long and not extra" $(SUDO)
 
-# tests marked `extra`: PyTorch, Chromium, bcc, Dask, SimPy, the wheel
+# tests marked `extra`: PyTorch, Chromium, bcc, Dask, the wheel
 test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 	tests/all.sh "extra and not long" $(SUDO)
 

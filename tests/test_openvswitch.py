@@ -247,8 +247,9 @@ def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus
         time.sleep(0.5)
         assert flows(campus) == before
         assert reaches(campus, "h1", "h5", 184)
-        refused = [e["switch"] for e in openflow.read_events()[said:] if e["event"] == "refused"]
-        assert set(refused) == {"l1"} and file.read_bytes() != good
+        refused = [e for e in openflow.read_events()[said:] if e["event"] == "refused"]
+        assert {e["switch"] for e in refused} == {"l1"} and file.read_bytes() != good
+        assert len({e["message"] for e in refused}) == len(refused)  # nothing of it was sent again
         openflow.stop_controller()
     assert flows(campus) == before
 
@@ -443,12 +444,11 @@ def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
         pass
 
 
-def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense(campus: LiveCampus) -> None:
-    openflow = campus.openflow
+def test_pins_outlive_a_controller_that_is_killed(campus: LiveCampus) -> None:
     pin = WayPin(1, ("h1", "l1", "s2", "l2", "h3"))
     with socket.socket(socket.AF_UNIX) as coordinator, coordinator.makefile("rb") as answers:
         coordinator.settimeout(LIMIT_S)
-        coordinator.connect(str(openflow.socket))
+        coordinator.connect(str(campus.openflow.socket))
 
         def want(number: int, *pins: WayPin) -> None:
             coordinator.sendall(msgspec.json.encode(WantedWays(number, pins)) + b"\n")
@@ -458,12 +458,6 @@ def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense
         want(1, pin)
         held = flows(campus)
         assert "nw_dst" in campus.get("l1").dpctl("dump-flows")
-        for nonsense in (b"\0" * 100 + b"\n", b'{"type": "ways", "pins": 3}\n', b"x" * (2 << 20)):
-            with socket.socket(socket.AF_UNIX) as stranger, contextlib.suppress(OSError):
-                stranger.settimeout(LIMIT_S)
-                stranger.connect(str(openflow.socket))
-                stranger.sendall(nonsense)
-                assert stranger.recv(100) == b""
         want(2, pin)
     with without_controller(campus):
         pass

@@ -2,17 +2,21 @@
 
 import math
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from controller.core.queueing.replay import Rule
+from experiments.benchmarks import queue
+from experiments.benchmarks.frame import Run
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma
 from experiments.theory.paper_b import stationary
 from experiments.worlds.queue import history as histories
 from experiments.worlds.queue.cases import AGE_RULE, QueueCase, cases
 from experiments.worlds.queue.history import DrawnHistory
 from experiments.worlds.queue.simulator import Mean, Model, ratio, simulate
+from tests.shown import shown
 
 FAMILIES = (
     "Theorem 4, M/M",
@@ -124,3 +128,14 @@ def test_wrong_arguments_are_named() -> None:
         simulate(Model(law, law, Rule(1.0)), 50, 1)
     with pytest.raises(ValueError, match="1 batches"):
         ratio(np.array([1.0]), np.array([1.0]))
+
+
+def test_the_benchmark_times_each_case_and_judges_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(queue, "QUICK_JOBS", (2_000, 2_000))
+    monkeypatch.setattr(queue, "ROUNDS", 1)
+    result = queue.measure(Run(tmp_path, quick=True))
+    assert all(row["jobs_per_cpu_s"] > 0.0 for row in result["speed"].values())
+    assert len(list(queue.goals(result))) == 2
+    assert "fig2-poisson" in shown(queue.tables(result))
