@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from controller.core.model import facts as f
 from experiments.inputs.scenario import InverseLaw, Jobs, Owners, Peak, Scenario
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.traces import generate, paper_campus
-from experiments.inputs.traces.paper_campus import PaperCampus
+from experiments.inputs.traces import generate
+from experiments.inputs.traces.paper_campus import paper_scenario
 from experiments.inputs.traces.reclaim_law import ReclaimLaw, law_of
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.history import Timed
@@ -173,7 +173,9 @@ def test_over_many_runs_emergencies_take_as_much_as_is_expected(owners: dict[str
 
 
 def test_the_law_of_a_trace_is_the_one_that_it_was_drawn_from() -> None:
-    scenario, trace = paper_campus(3, days=2.0, choices=PaperCampus(host_sigma=0.5))
+    alike = paper_scenario(3, days=2.0)
+    scenario = replace(alike, owners=replace(alike.owners, host_sigma=0.5))
+    trace = generate(scenario)
     found = law_of(scenario, trace)
     assert found is not None and found.is_shared
     lent_s = sum(found.factors.values()) / len(found.factors)

@@ -9,9 +9,9 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.inputs.scenario import Owners
-from experiments.inputs.traces import paper_campus
+from experiments.inputs.traces import generate, paper_campus
 from experiments.inputs.traces.exact_counts import BURST_S
-from experiments.inputs.traces.paper_campus import PaperCampus
+from experiments.inputs.traces.paper_campus import paper_scenario
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
 from experiments.results.history import Timed
 from experiments.results.online_bound import OnlineBound, online_bound
@@ -24,14 +24,15 @@ from topologies.units import WIRE_PER_PAYLOAD
 
 DAYS = 1.0
 ROWS = sorted(SYSTEMS)
-CHOICES = {"as it is": PaperCampus(), "owners who differ": PaperCampus(host_sigma=1.0)}
+SIGMAS = {"as it is": 0.0, "owners who differ": 1.0}
 
 
 @cache
 def played(row: str, campus: str = "as it is") -> VirtualRun:
     """A day of the paper's campus."""
-    scenario, trace = paper_campus(3, days=DAYS, choices=CHOICES[campus])
-    return simulate(scenario, trace, 3, system=row)
+    alike = paper_scenario(3, days=DAYS)
+    scenario = replace(alike, owners=replace(alike.owners, host_sigma=SIGMAS[campus]))
+    return simulate(scenario, generate(scenario), 3, system=row)
 
 
 @pytest.mark.parametrize(

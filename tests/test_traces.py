@@ -21,8 +21,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from experiments.cli.commands.run import simulate as simulate_command
 from experiments.cli.simulate import simulate_file
-from experiments.cli.traces import draw, write
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import (
@@ -36,7 +36,7 @@ from experiments.inputs.traces import (
 from experiments.inputs.traces.availability_counts import Counts, counts_of, fit_counts, parse_counts_csv
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
-from experiments.inputs.traces.trace_file import parse_trace
+from experiments.inputs.traces.trace_file import parse_trace, write_trace
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
@@ -206,7 +206,7 @@ def test_a_whole_trace_survives_its_file_and_plays_alike(tmp_path: Path) -> None
     graced = [replace(event, grace=0.0 < event.notice_s < 60.0) for event in trace.owner_events]
     assert any(event.grace for event in graced)
     trace = replace(trace, owner_events=tuple(graced))
-    write(Console(quiet=True), tmp_path, scenario, trace)
+    write_trace(tmp_path, scenario, trace)
     read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
     assert replace(read, warnings=()) == trace
     assert simulate(scenario, read).facts == simulate(scenario, trace).facts
@@ -370,15 +370,17 @@ def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: P
     assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
 
 
-def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(tmp_path: Path) -> None:
+def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     record, out = tmp_path / "flat.json", tmp_path / "out"
     record.write_text(spot([4] * 400))
     out.mkdir()
     screen = StringIO()
     console = Console(file=screen, width=300)
     assert simulate_file(console, out, "example:lab", records=[record]) == 0
-    draw(console, out, "example:lab", seed=1, records=[record])
-    assert screen.getvalue().count("is ever reclaimed") == 2
+    simulate_command("example:lab", seed=1, trace=[record], draw_only=True, out=out)
+    assert all("is ever reclaimed" in text for text in (screen.getvalue(), capsys.readouterr().out))
     summary = json.loads((out / "summary.json").read_text())
     assert ["is ever reclaimed" in warning for warning in summary["warnings"]] == [True, False]
     assert "no reclaim met a job" in summary["warnings"][1]

@@ -13,11 +13,11 @@ from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import gap_runs
+from experiments.claims.paper_a.campus_moments import gap_of_moments, window_hazards, windows_left
 from experiments.claims.paper_a.campus_numbers import WORK_LOSS
 from experiments.claims.paper_a.campus_runs import FULL_DAYS, played, size_of
 from experiments.claims.paper_a.gap_runs import one_run, predicted_gap
 from experiments.inputs.traces import paper_campus
-from experiments.inputs.traces.achieved import achieved
 from experiments.runtime.tasks import Task
 from experiments.theory.paper_a import theorems
 
@@ -86,8 +86,10 @@ def _campus(config: Config) -> Iterator[Value]:
     size = size_of(config)
     predicted = []
     for seed in range(1, size.seeds + 1):
-        found = {each.name: each.achieved for each in achieved(*paper_campus(seed, days=FULL_DAYS))}
-        predicted.append(found["adaptivity gap predicted from both"] or 0.0)
+        scenario, trace = paper_campus(seed, days=FULL_DAYS)
+        assert trace.background is not None  # the campus has one
+        local, core = windows_left(scenario, trace.background)
+        predicted.append(100.0 * gap_of_moments(window_hazards(scenario), (local + core) / 2.0))
     note = "eq. (6) of the hazards and bandwidths of 61 days in windows of ten minutes"
     yield mean_row(ON_CAMPUS, TV_FI, "predicted gap", "%", predicted, note)
     systems = TV_FI, "reclaimnet"

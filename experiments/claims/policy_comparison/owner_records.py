@@ -31,7 +31,6 @@ from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.traces import Trace, load_trace
-from experiments.inputs.traces.achieved import lent_share
 from experiments.inputs.traces.availability_counts import Counts, together
 from experiments.inputs.traces.generated import arrivals
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
@@ -162,6 +161,16 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
     scenario = replace(scenario, jobs=jobs)
     noticed = with_notice(trace.owner_events, case.notice_s, scenario.duration_s)
     return scenario, replace(trace, arrivals=arrivals(scenario), owner_events=noticed)
+
+
+def lent_share(scenario: Scenario, trace: Trace) -> float:
+    """Return the share of host-time in which hosts were lent, notices included."""
+    hosts, end_s = len(scenario.volunteers), scenario.duration_s
+    lent_s = hosts * end_s - len(trace.away) * end_s
+    for event in trace.owner_events:
+        left_s = max(0.0, end_s - event.gone_s)
+        lent_s += left_s if event.kind == "return" else -left_s
+    return lent_s / (hosts * end_s)
 
 
 def with_notice(events: Sequence[OwnerEvent], notice_s: float, until_s: float) -> tuple[OwnerEvent, ...]:

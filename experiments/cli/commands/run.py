@@ -82,7 +82,7 @@ def simulate(
         bool,
         typer.Option(
             "--draw-only",
-            help="Play nothing: write the trace as a file to change and play, and print its figures beside paper A's.",
+            help="Play nothing: write the trace as a file to change and play.",
         ),
     ] = False,
     out: Out = Path("out/simulate"),
@@ -95,9 +95,14 @@ def simulate(
     from experiments.cli.simulate import simulate_file as play
 
     if draw_only:
-        from experiments.cli.traces import draw
+        from experiments.cli.simulate import described_with_trace
+        from experiments.inputs.traces.trace_file import write_trace
+        from experiments.inputs.traces.trace_warnings import tell
 
-        draw(console, out, scenario, seed=seed, records=trace or ())
+        described, drawn = described_with_trace(scenario, seed, trace or ())
+        tell(console, drawn.warnings)
+        for file in write_trace(out, described, drawn):
+            console.print(file, highlight=False)
         return
     if policy == oracle.SYSTEM:
         raise typer.Exit(

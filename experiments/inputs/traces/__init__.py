@@ -2,8 +2,8 @@
 
 `generated` draws a trace from a scenario (`exact_counts`, `background`, by `streams` of random numbers), `paper_campus`
 is paper A's, `recorded` reads one from files: `availability_counts`, `lifetimes`, `owner_events`, or a whole `trace_file`.
-`reclaim_law` has the hazard that generated owners follow, `achieved` a trace's figures beside the paper's measurements,
-`trace_warnings` warnings. Nothing here depends on the coordinator's decisions.
+`reclaim_law` has the hazard that generated owners follow, `trace_warnings` warnings. Nothing here depends on the
+coordinator's decisions.
 """
 
 from experiments.inputs.scenario.owners import OwnerEvent

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.traces.paper_campus import PaperCampus, paper_scenario
+from experiments.inputs.traces.paper_campus import paper_scenario
 from topologies.presets import three_tier
 
 # a third of the paper's hosts, so that a run takes seconds; as many rented slots as jobs could ever ask for
@@ -29,10 +29,10 @@ def loaded_campus(load: float, seed: int, days: float, level_max: float, slots: 
 
     SpecError: days outside `paper_scenario`'s.
     """
-    base, choices = paper_scenario(seed, days=days), PaperCampus()
+    base = paper_scenario(seed, days=days)
     campus = three_tier(HOSTS, BUILDINGS, 1, on_demand_slots=slots, reserve=base.campus.research_reserve)
     volunteers = replace(base, campus=campus).volunteers
-    gpus = choices.lent_share * sum(host.gpus for host in volunteers)
+    gpus = base.owners.lent_at_start * sum(host.gpus for host in volunteers)
     between_s = JOB_MEAN_H * HOUR_S / (load * gpus)
     median_s = JOB_MEAN_H * HOUR_S / math.exp(JOB_SIGMA * JOB_SIGMA / 2.0)
     jobs = replace(
