@@ -52,6 +52,12 @@ class Histogram:
             return 0.0
         return bucket_end_us(int(np.searchsorted(seen, max(1, math.ceil(share * int(seen[-1])))))) / 1e6
 
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(self.counts + other.counts)
+
+    def __sub__(self, earlier: Histogram) -> Histogram:
+        return Histogram(self.counts - earlier.counts)
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.emulation import fidelity
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.fidelity import Bounds, CpuTimes, FidelityMonitor, LinkRate
+from testbed.emulation.fidelity import Bounds, CpuTimes, FidelityMonitor, LinkRate, judge, judged
 from tests.emulation_campuses import kernel, small_campus
 from topologies.units import MBIT_PER_S
 
@@ -16,15 +16,15 @@ LOOSE = Bounds(busy_windows=2.0, pressure_share=2.0, steal_share=2.0, lag_p99_s=
 def test_full_processors_make_a_run_invalid_and_figures_at_the_bounds_do_not() -> None:
     bounds = Bounds()
     figures = {"cpu_busy_windows": 0.9, "cpu_steal_mean": 0.0, "cpu_pressure": 0.1, "lag_p99_s": 0.001}
-    (reason,) = fidelity.judge(figures, bounds)
+    (reason,) = judge(judged(figures, [], {}, bounds))
     assert "busy" in reason and "0.9" in reason
     figures = {"cpu_busy_windows": bounds.busy_windows, "lag_p99_s": bounds.lag_p99_s}
-    assert fidelity.judge(figures, bounds) == []
+    assert judge(judged(figures, [], {}, bounds)) == []
 
 
 @pytest.mark.parametrize(("measured", "reasons"), [(0.85, 1), (0.95, 0), (1.0, 0), (1.03, 1)])
 def test_rate_outside_the_bounds_is_named(measured: float, reasons: int) -> None:
-    found = fidelity.judge_rates([LinkRate("h1", "h2", 100.0, 100.0 * measured)], Bounds())
+    found = judge(judged({}, [LinkRate("h1", "h2", 100.0, 100.0 * measured)], {}, Bounds()))
     assert len(found) == reasons and all("h1 to h2" in line for line in found)
 
 

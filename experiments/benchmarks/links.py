@@ -27,7 +27,7 @@ from experiments.benchmarks.frame import (
 from experiments.benchmarks.programs import round_trips
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates
-from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
+from testbed.emulation.kernel.delay_line.process import LineStatistics, together
 from topologies.presets import three_tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate
 
@@ -152,9 +152,9 @@ def tables(result: Result) -> Iterator[Table]:
 
 
 def _lateness(line: list[LineStatistics]) -> dict[str, float]:
-    counts = [sum(each) for each in zip(*(one.lateness for one in line), strict=True)]
+    lateness = together(line).lateness
     return {
         "wrong": max(one.wrong / one.seen for one in line if one.seen),
-        "p50_s": lateness_quantile_s(counts, 0.50),
-        "p99_s": lateness_quantile_s(counts, 0.99),
+        "p50_s": lateness.quantile_s(0.50),
+        "p99_s": lateness.quantile_s(0.99),
     }

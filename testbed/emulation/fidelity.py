@@ -15,17 +15,18 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bpf.errors import BpfError
 from bpf.observer import Observation
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
-from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
+from testbed.emulation.kernel.delay_line.process import LineStatistics, together
 from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver, DisturbedWindow
 from testbed.errors import KernelMismatch, SetupError
@@ -220,8 +221,7 @@ class FidelityMonitor:
             for name, counted in self._campus.kernel.line.statistics().items()
         }
         figures |= line_figures(line) | observed_figures(self.observed)
-        reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
-        reasons += judge_line(line, self._bounds)
+        reasons = judge(judged(figures, self._rates, line, self._bounds))
         if self._campus.running:
             try:
                 in_thread(self._campus.kernel.read_back_fabric)
@@ -238,31 +238,52 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
 
 
-def judge(figures: dict[str, float], bounds: Bounds) -> list[str]:
+class Judged(NamedTuple):
+    """A figure that a run is judged by, and between which bounds it must lie."""
+
+    words: str
+    found: float
+    high: float
+    low: float = 0.0
+
+
+def judge(figures: Iterable[Judged]) -> list[str]:
     """Return the reasons why these figures make a run invalid; none if it is valid."""
-    limits = {
-        "cpu_busy_windows": (
+    return [
+        f"{each.words}: {each.found:.3g}, allowed {f'{each.low:.3g} to ' if each.low else ''}{each.high:.3g}"
+        for each in figures
+        if not each.low <= each.found <= each.high
+    ]
+
+
+def judged(
+    figures: Mapping[str, float],
+    rates: Iterable[LinkRate],
+    line: Mapping[tuple[str, int], LineStatistics],
+    bounds: Bounds,
+) -> Iterator[Judged]:
+    """Yield what a run is judged by: the machine, measured paths, directions of delayed cables and all of these together."""
+    for key, high, words in (
+        (
+            "cpu_busy_windows",
             bounds.busy_windows,
             f"share of seconds with processors over {bounds.busy_share:.0%} busy",
         ),
-        "cpu_steal_mean": (bounds.steal_share, "share of processor time taken by another machine"),
-        "cpu_pressure": (bounds.pressure_share, "share of time in which tasks waited for a processor"),
-        "lag_p99_s": (bounds.lag_p99_s, "99th percentile of timer lateness in seconds"),
-    }
-    return [
-        f"{words}: {figures[key]:.3g}, allowed {limit:.3g}"
-        for key, (limit, words) in limits.items()
-        if figures.get(key, 0.0) > limit
-    ]
-
-
-def judge_rates(rates: Iterable[LinkRate], bounds: Bounds) -> list[str]:
-    """Return the paths whose measured rate is outside the bounds."""
-    return [
-        f"path {r.source} to {r.target}: {r.ratio:.3f} of its declared rate, allowed {bounds.rate_low} to {bounds.rate_high}"
-        for r in rates
-        if not bounds.rate_low <= r.ratio <= bounds.rate_high
-    ]
+        ("cpu_steal_mean", bounds.steal_share, "share of processor time taken by another machine"),
+        ("cpu_pressure", bounds.pressure_share, "share of time in which tasks waited for a processor"),
+        ("lag_p99_s", bounds.lag_p99_s, "99th percentile of timer lateness in seconds"),
+    ):
+        yield Judged(words, figures.get(key, 0.0), high)
+    for rate in rates:
+        words = f"path {rate.source} to {rate.target}, measured over declared rate"
+        yield Judged(words, rate.ratio, bounds.rate_high, bounds.rate_low)
+    counted = {f"{name} {'back' if side else 'out'}": each for (name, side), each in line.items()}
+    counted = {name: each for name, each in counted.items() if each.seen >= MIN_FRAMES}
+    for name, each in (counted | {"all cables together": together(line.values())}).items():
+        words = (
+            f"delay line, {name}, share of {each.seen} frames late by more than a tenth of the delay, or lost"
+        )
+        yield Judged(words, each.wrong / max(1, each.seen), bounds.delay_wrong_share)
 
 
 def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, float]:
@@ -272,13 +293,12 @@ def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, fl
     """
     if not line:
         return {}
-    lateness = [sum(counts) for counts in zip(*(counted.lateness for counted in line.values()), strict=True)]
-    seen = sum(counted.seen for counted in line.values())
+    whole = together(line.values())
     return {
-        "delay_line_frames": float(seen),
-        "delay_line_late_p50_s": lateness_quantile_s(lateness, 0.50),
-        "delay_line_late_p99_s": lateness_quantile_s(lateness, 0.99),
-        "delay_line_wrong": sum(counted.wrong for counted in line.values()) / max(1, seen),
+        "delay_line_frames": float(whole.seen),
+        "delay_line_late_p50_s": whole.lateness.quantile_s(0.50),
+        "delay_line_late_p99_s": whole.lateness.quantile_s(0.99),
+        "delay_line_wrong": whole.wrong / max(1, whole.seen),
     }
 
 
@@ -287,28 +307,15 @@ def observed_figures(observed: Mapping[str, Observation]) -> dict[str, float]:
     if not observed:
         return {}
     hosts = [seen for where, seen in observed.items() if where not in (SWITCHES, MACHINE)]
-    together = sum(hosts[1:], start=hosts[0])
+    whole = sum(hosts[1:], start=hosts[0])
     return {
-        "retransmitted": float(together.retransmitted),
+        "retransmitted": float(whole.retransmitted),
         "queue_drops": float(sum(seen.queue_drops for seen in observed.values())),
-        "round_trip_p50_s": together.round_trip.quantile_s(0.50),
-        "round_trip_p99_s": together.round_trip.quantile_s(0.99),
-        "run_delay_p50_s": together.run_delay.quantile_s(0.50),
-        "run_delay_p99_s": together.run_delay.quantile_s(0.99),
+        "round_trip_p50_s": whole.round_trip.quantile_s(0.50),
+        "round_trip_p99_s": whole.round_trip.quantile_s(0.99),
+        "run_delay_p50_s": whole.run_delay.quantile_s(0.50),
+        "run_delay_p99_s": whole.run_delay.quantile_s(0.99),
     }
-
-
-def judge_line(line: Mapping[tuple[str, int], LineStatistics], bounds: Bounds) -> list[str]:
-    """Return the directions whose frames were not delayed as declared, and all directions together if that is so of them."""
-    judged = [(f"{name} {'back' if side else 'out'}", s.wrong, s.seen) for (name, side), s in line.items()]
-    whole = ("all cables together", sum(s.wrong for s in line.values()), sum(s.seen for s in line.values()))
-    judged = [one for one in judged if one[2] >= MIN_FRAMES] + [whole]
-    return [
-        f"delay line, {name}: {wrong / seen:.2%} of {seen} frames late by more than a tenth of the delay, or lost, "
-        f"allowed {bounds.delay_wrong_share:.0%}"
-        for name, wrong, seen in judged
-        if seen and wrong / seen > bounds.delay_wrong_share
-    ]
 
 
 def probe_link_rates(

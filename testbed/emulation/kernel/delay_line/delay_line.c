@@ -61,19 +61,18 @@
 #define ROUNDS 4          /* such calls before commands have their turn */
 #define RECEIVE_BYTES (256 << 20) /* of the socket's queue, counted as the kernel does, with overhead */
 #define MAX_IFINDEX (1 << 21)
-#define BUCKETS 64
+#define DELAY_BUCKETS 124 /* as bpf/src/observe.h has them */
 
 /* In shared memory, one for no direction in particular, then one for each; testbed/emulation/kernel/delay_line/process.py reads it. */
 struct statistics {
 	uint64_t frames;    /* sent on */
-	uint64_t bytes;     /* of those */
 	uint64_t late;      /* of those, sent later than due by more than a tenth of the delay */
 	uint64_t lost;      /* segments that the cable was to lose */
 	uint64_t overflown; /* frames that found more waiting than the limit */
 	uint64_t unheard;   /* frames that found the socket's queue full: of no direction in particular */
 	uint64_t refused;   /* frames that the kernel would not send */
 	uint64_t waiting;   /* bytes, now */
-	uint64_t lateness[BUCKETS]; /* frames by lateness: below 1 us (2^10 ns), then four to each doubling */
+	uint64_t lateness[DELAY_BUCKETS]; /* frames by microseconds: the buckets of bpf/src/observe.h */
 };
 
 struct frame {
@@ -161,15 +160,11 @@ static struct frame *pop(void)
 
 static unsigned bucket_of(int64_t late_ns)
 {
-	uint64_t us = late_ns > 0 ? (uint64_t)late_ns >> 10 : 0;
-	unsigned doublings, quarter, bucket;
+	int64_t us = late_ns / 1000;
+	uint32_t value = us < 0 ? 0 : us > UINT32_MAX ? UINT32_MAX : us;
+	unsigned octave = 31 - __builtin_clz(value | 1);
 
-	if (!us)
-		return 0;
-	doublings = 63 - __builtin_clzll(us);
-	quarter = ((uint64_t)late_ns >> (doublings + 8)) & 3;
-	bucket = 1 + 4 * doublings + quarter;
-	return bucket < BUCKETS ? bucket : BUCKETS - 1;
+	return value < 4 ? value : (octave - 1) * 4 + ((value >> (octave - 2)) & 3);
 }
 
 static void send_on(struct frame *frame)
@@ -185,7 +180,6 @@ static void send_on(struct frame *frame)
 	} else {
 		late_ns = clock_ns(CLOCK_MONOTONIC) - frame->due_ns;
 		s->frames++;
-		s->bytes += frame->length - VNET_BYTES;
 		s->late += frame->delay_ns && late_ns > frame->delay_ns / 10;
 		s->lateness[bucket_of(late_ns)]++;
 	}

@@ -5,13 +5,19 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import struct
 import subprocess
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, sub
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from bpf.layout import DELAY_BUCKETS
+from bpf.observer import Histogram
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.safety.ledger import MARK, Ledger
@@ -19,26 +25,23 @@ from testbed.errors import KernelMismatch, SetupError
 
 MAX_CABLES = 16384  # the machine's limit of interfaces is lower
 ANSWER_LIMIT_S = 10.0  # it answers within some 10 us; this is for a machine that is stopped
-BUCKETS = 64
-_DIRECTION = struct.Struct(f"=8Q{BUCKETS}Q")  # struct statistics of delay_line.c
+_BYTES = 8 * (7 + DELAY_BUCKETS)  # of struct statistics of delay_line.c
 ANY_CABLE = "any cable"
 # of a direction's waiting frames: twice what its rate puts into the delay, and never less than this
 MIN_LIMIT_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class LineStatistics:
-    """Counters of the delay line for a direction of a cable."""
+class LineStatistics(NamedTuple):
+    """Counters of the delay line for a direction of a cable: `struct statistics` of delay_line.c."""
 
     frames: int  # sent on; super-packets count as one
-    bytes: int  # of those
     late: int  # of those, sent later than due by more than a tenth of the delay
     lost: int  # segments that the cable was to lose
     overflown: int  # frames lost because more waited than the limit
     unheard: int  # frames lost because the process did not read in time (of ANY_CABLE only)
     refused: int  # frames that the kernel would not send, as when an end is down
     waiting_bytes: int
-    lateness: tuple[int, ...]  # frames by lateness; bucket i ends at `lateness_end_s(i)`
+    lateness: Histogram  # of the frames sent on
 
     @property
     def wrong(self) -> int:
@@ -52,31 +55,13 @@ class LineStatistics:
 
     def since(self, earlier: LineStatistics | None) -> LineStatistics:
         """Return the difference between two readings; None is the beginning."""
-        if earlier is None:
-            return self
-        counted = ("frames", "bytes", "late", "lost", "overflown", "unheard", "refused")
-        lateness = (now - then for now, then in zip(self.lateness, earlier.lateness, strict=True))
-        return replace(
-            self,
-            lateness=tuple(lateness),
-            **{name: getattr(self, name) - getattr(earlier, name) for name in counted},
-        )
+        return LineStatistics(*map(sub, self, earlier)) if earlier else self
 
 
-def lateness_end_s(bucket: int) -> float:
-    """Return the longest lateness that a bucket counts; the last one counts what is longer, too."""
-    doublings, quarter = divmod(bucket - 1, 4)
-    return 1.024e-6 if bucket == 0 else 1.024e-6 * 2.0**doublings * (1.0 + (quarter + 1) / 4.0)
-
-
-def lateness_quantile_s(counts: Sequence[int], share: float) -> float:
-    """Return the end of the bucket below which at least `share` of the frames lie; 0 of none."""
-    wanted, seen = share * sum(counts), 0
-    for bucket, count in enumerate(counts):
-        seen += count
-        if count and seen >= wanted:
-            return lateness_end_s(bucket)
-    return 0.0
+def together(counted: Iterable[LineStatistics]) -> LineStatistics:
+    """Return the sums of counters of several directions."""
+    nothing = LineStatistics(0, 0, 0, 0, 0, 0, 0, Histogram(np.zeros(DELAY_BUCKETS, np.uint64)))
+    return reduce(lambda a, b: LineStatistics(*map(add, a, b)), counted, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +87,6 @@ class _Settings:
 
     def __str__(self) -> str:
         return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.reorders} {self.limit_bytes}"
-
-
-def _statistics(memory: mmap.mmap | bytes, number: int) -> LineStatistics:
-    words = _DIRECTION.unpack_from(memory, number * _DIRECTION.size)
-    frames, size, late, lost, overflown, unheard, refused, waiting, *lateness = words
-    return LineStatistics(frames, size, late, lost, overflown, unheard, refused, waiting, tuple(lateness))
 
 
 class DelayLine:
@@ -152,7 +131,7 @@ class DelayLine:
             raise SetupError(f"the delay line did not start: {self._said()}")
         with self._file.open("rb") as file:
             self._memory = mmap.mmap(
-                file.fileno(), (1 + 2 * MAX_CABLES) * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
+                file.fileno(), (1 + 2 * MAX_CABLES) * _BYTES, mmap.MAP_SHARED, mmap.PROT_READ
             )
         return self._process.pid
 
@@ -188,7 +167,12 @@ class DelayLine:
         if not self._memory:
             return {}
         names = [(ANY_CABLE, 0), *((name, side) for name in self._cables for side in (0, 1))]
-        return {name: _statistics(self._memory, number) for number, name in enumerate(names)}
+        words = np.frombuffer(self._memory[: len(names) * _BYTES], np.uint64).reshape(len(names), -1)
+        counters = len(LineStatistics._fields) - 1
+        return {
+            name: LineStatistics(*row[:counters].tolist(), Histogram(row[counters:]))
+            for name, row in zip(names, words, strict=True)
+        }
 
     def close(self) -> None:
         """End the process; safe to repeat. Its statistics stay readable."""
@@ -201,7 +185,7 @@ class DelayLine:
                 stream.close()
         self._process = None
         if isinstance(self._memory, mmap.mmap):
-            shared, self._memory = self._memory, self._memory[: (1 + 2 * len(self._cables)) * _DIRECTION.size]
+            shared, self._memory = self._memory, self._memory[: (1 + 2 * len(self._cables)) * _BYTES]
             shared.close()
 
     def _ask(self, line: str) -> str:
