@@ -24,9 +24,9 @@ import sys
 from pathlib import Path
 from experiments.dashboard import serve
 from experiments.dashboard.sources import JournalSource
-from testbed.emulation.safety.ledger import RunningCampus
+from testbed.emulation.safety.living import RunningCampus
 journal, owner_pid = Path(sys.argv[1]), int(sys.argv[2])
-campus = RunningCampus("test", "test", journal.parent, owner_pid, (), journal.parent)
+campus = RunningCampus({"id": "test", "name": "test", "pid": owner_pid, "run_dir": str(journal.parent)})
 shown = serve.Shown(JournalSource(journal, live=True), campus)
 serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
 """

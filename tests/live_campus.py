@@ -17,7 +17,8 @@ import pytest
 from controller.core.model import facts as f
 from controller.persistence.journal import NoJournal, read_facts
 from testbed.emulation.safety.cleaning import clean_up
-from testbed.emulation.safety.ledger import PIN_ROOT, default_root, read_entries
+from testbed.emulation.safety.ledger import PIN_ROOT, read_entries
+from testbed.emulation.safety.living import default_root
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 live = [pytest.mark.kernel, pytest.mark.campus, needs_root]
@@ -33,7 +34,7 @@ class Run:
 
     def ledger(self) -> list[dict[str, Any]]:
         """What this run's campus has recorded; empty before it stands."""
-        for path in default_root().glob("*.ledger"):
+        for path in Path(default_root()).glob("*.ledger"):
             entries = read_entries(path)
             if entries and entries[0]["pid"] == self.process.pid:
                 return entries
@@ -73,7 +74,7 @@ class Run:
 
     def wait_until_it_answers(self) -> None:
         """Until its coordinator says which jobs there are; before it listens no command is started to ask."""
-        self.wait_until(lambda: any(default_root().glob("*/coordinator.sock")), timeout_s=60.0)
+        self.wait_until(lambda: any(Path(default_root()).glob("*/coordinator.sock")), timeout_s=60.0)
         self.wait_until(lambda: command("jobs").returncode == 0)
 
     def wait_until_jobs_run(self) -> None:

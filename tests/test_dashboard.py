@@ -29,7 +29,7 @@ from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.worlds.live.operator import JOURNAL, SOCKET
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus
+from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import FlowCount, Heartbeat, JobClaim
 from tests import dashboard_runs as runs
@@ -282,7 +282,7 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
     run_dir, journal = tmp_path / "run", tmp_path / "journal.sqlite"
     run_dir.mkdir()
     (run_dir / JOURNAL).symlink_to(journal)
-    campus = RunningCampus("c", "c", run_dir, os.getpid(), (), run_dir)
+    campus = RunningCampus({"id": "c", "pid": os.getpid(), "run_dir": str(run_dir)})
     coordinator = threading.Timer(0.3, runs.write_journal, (journal, 5.0))
     coordinator.start()
     try:
@@ -299,9 +299,8 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
 
 
 def test_only_a_token_of_this_page_lets_one_act() -> None:
-    switches = Switches(
-        RunningCampus("c", "c", Path("/nowhere"), os.getpid(), ("h1",), Path("/nowhere"), ("h1",))
-    )
+    owner = {"id": "c", "pid": os.getpid(), "pin_dir": "/nowhere", "hosts": ["h1"], "volunteers": ["h1"]}
+    switches = Switches(RunningCampus(owner))
     assert switches.allows(f"Bearer {switches.token}")
     for wrong in (
         "",
@@ -349,9 +348,17 @@ def test_that_this_user_may_not_ask_is_no_coordinator_that_does_not_answer(tmp_p
 def test_who_may_use_a_switch_is_said_to_one_who_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    campus = RunningCampus("c", "c", Path("/nowhere"), os.getpid(), ("h1",), tmp_path, ("h1",))
-    campus.switch_pin("h1").parent.mkdir()
-    campus.switch_pin("h1").touch(0o600)
+    owner_entry = {
+        "id": "c",
+        "pid": os.getpid(),
+        "pin_dir": str(tmp_path),
+        "hosts": ["h1"],
+        "volunteers": ["h1"],
+    }
+    campus = RunningCampus(owner_entry)
+    pin = Path(campus.switch_pin("h1"))
+    pin.parent.mkdir()
+    pin.touch(0o600)
 
     def refused(*_: Any, **__: Any) -> None:
         raise BpfError("open the pinned map", errno.EACCES)

@@ -14,7 +14,7 @@ from bpf.layout import Mode
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus, running_campuses
+from testbed.emulation.safety.living import RunningCampus, running_campuses
 from tests import dashboard_runs as runs
 from tests.emulation_campuses import kernel
 from tests.live_campus import running
@@ -210,15 +210,15 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
         page.locator("[data-host=h1]").click()
         page.locator("button[value=now]").click()
         shown.until("document.querySelector('[data-host=h1]').matches('.reclaimed')")
-        assert owner.look(campus.switch_pin("h1")).mode is Mode.ISOLATE
+        assert owner.look(Path(campus.switch_pin("h1"))).mode is Mode.ISOLATE
         assert "its agent has obeyed" in page.locator("#answer").inner_text()
         page.locator("button[value=return]").click()
         shown.until("document.querySelector('[data-host=h1]').matches('.lent')")
-        assert owner.look(campus.switch_pin("h1")).mode is Mode.OFF
+        assert owner.look(Path(campus.switch_pin("h1"))).mode is Mode.OFF
         page.locator("#notice").fill("300")
         page.locator("button[value=notice]").click()
         shown.until("document.querySelector('[data-host=h1]').matches('.noticed')")
-        assert owner.look(campus.switch_pin("h1")).mode is Mode.DRAIN
+        assert owner.look(Path(campus.switch_pin("h1"))).mode is Mode.DRAIN
         for headers in (
             {},
             {"Authorization": "Bearer x"},
@@ -228,7 +228,7 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
                 f"{root}/api/switch", data={"host": "h2", "do": "reclaim"}, headers=headers
             )
             assert told.status in (401, 403)
-        assert owner.look(campus.switch_pin("h2")).mode is Mode.OFF
+        assert owner.look(Path(campus.switch_pin("h2"))).mode is Mode.OFF
         shown.close()
         [coordinator] = run.pids("coordinator")
         os.kill(coordinator, signal.SIGSTOP)

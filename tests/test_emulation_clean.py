@@ -13,7 +13,8 @@ import pytest
 from testbed import identity
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.safety.cleaning import clean_up
-from testbed.emulation.safety.ledger import PIN_ROOT, running_campuses
+from testbed.emulation.safety.ledger import PIN_ROOT
+from testbed.emulation.safety.living import running_campuses
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
 
@@ -95,7 +96,7 @@ def test_clean_removes_exactly_what_a_killed_campus_made(
         assert any("started inside a host" in line for line in report.removed)
         assert (PIN_ROOT / other.id / "h1" / "switch").exists()
         assert "1 received" in other.get("h1").cmd("ping -c1 -W2 10.0.1.2")
-        assert [c.id for c in running_campuses(tmp_path)] == [other.id]
+        assert [c.id for c in running_campuses(str(tmp_path))] == [other.id]
         assert clean_up(tmp_path).cleaned == []
     assert list(tmp_path.iterdir()) == []
     show = subprocess.run(

@@ -11,7 +11,8 @@ import pytest
 from testbed import identity
 from testbed.emulation.safety import cleaning, ledger
 from testbed.emulation.safety.cleaning import CleanReport, clean_up, remove_listed
-from testbed.emulation.safety.ledger import Ledger, running_campuses
+from testbed.emulation.safety.ledger import Ledger
+from testbed.emulation.safety.living import running_campuses
 from testbed.emulation.safety.settings import WANTED, out_of_reach
 
 DEAD = {"pid": 1 << 21, "start": 12345}  # above pid_max: never alive
@@ -105,9 +106,9 @@ def test_running_campus_is_left_alone_and_named(tmp_path: Path) -> None:
     report = clean_up(tmp_path)
     assert report.cleaned == [] and report.running == [f"live1 (process {os.getpid()})"]
     assert run_dir.exists()
-    (campus,) = running_campuses(tmp_path)
-    assert (campus.id, campus.owner_pid, campus.hosts) == ("live1", os.getpid(), ("h1",))
-    assert campus.switch_pin("h1") == Path("/pins/live1/h1/switch")
+    (campus,) = running_campuses(str(tmp_path))
+    assert (campus.id, campus.owner_pid, campus.hosts) == ("live1", os.getpid(), ["h1"])
+    assert campus.switch_pin("h1") == "/pins/live1/h1/switch"
     book.close()
 
 

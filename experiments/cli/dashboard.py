@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from testbed.emulation.safety.ledger import named_campuses
+from testbed.emulation.safety.living import named_campuses
 from testbed.errors import SetupError, SpecError
 
 START_S = 20.0  # imports, on a machine that builds a campus at the same time

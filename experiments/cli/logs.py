@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from experiments.worlds.live.operator import JOB_LOGS, LOGS, PATIENCE_S, Operator, ask
-from testbed.emulation.safety.ledger import only_campus
+from testbed.emulation.safety.living import only_campus
 from testbed.errors import SpecError
 from testbed.workloads.output import HEAD_BYTES, output_files
 

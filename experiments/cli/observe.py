@@ -15,7 +15,8 @@ from rich.table import Table
 from bpf.errors import BpfError
 from bpf.observer import Observation
 from experiments.cli.options import held_beyond_exec
-from testbed.emulation.safety.ledger import namespace_pids, only_campus
+from testbed.emulation.safety.ledger import namespace_pids
+from testbed.emulation.safety.living import only_campus
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver
 from testbed.errors import SetupError
 from topologies.units import format_duration

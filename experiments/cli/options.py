@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 
 from experiments.results.runs import LOCK
 from experiments.runtime.sudo_ownership import caller, hand_over
-from testbed.emulation.safety.ledger import running_campuses
+from testbed.emulation.safety.living import running_campuses
 from testbed.errors import SetupError
 from topologies.writing import naming
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from testbed import owner
-from testbed.emulation.safety import living
+from testbed.emulation.safety.living import named_campuses
 from testbed.errors import SetupError, SpecError
 
 TYPE_CHECKING = False
@@ -73,15 +73,15 @@ def _duration(duration_s: float) -> str:
 
 def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
     """Return the pin of a host's switch and the socket of its agent."""
-    campuses = living.named_owners(campus_id)
-    having = [campus for campus in campuses if host in campus.get("volunteers", ())]
+    campuses = named_campuses(campus_id)
+    having = [campus for campus in campuses if host in campus.volunteers]
     if len(having) > 1:
-        ids = [campus["id"] for campus in having]
+        ids = [campus.id for campus in having]
         raise SetupError(f"several running campuses have a host {host}: add --campus, one of {ids}")
     if not having:
-        if any(host in campus.get("hosts", ()) for campus in campuses):
+        if any(host in campus.hosts for campus in campuses):
             raise SpecError("HOST", host, "a volunteer host: only those have an owner")
-        names = [name for campus in campuses for name in campus.get("volunteers", ())]
+        names = [name for campus in campuses for name in campus.volunteers]
         import difflib
 
         near = difflib.get_close_matches(host, names, n=1)
@@ -90,9 +90,7 @@ def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
         )
         raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
     [campus] = having
-    pin = living.switch_pin(campus, host)
+    pin = campus.switch_pin(host)
     if not os.path.exists(pin):
-        raise SetupError(
-            f"campus {campus['id']} has no kill-switch on {host}: it was built without enforcement"
-        )
-    return pin, f"{campus.get('run_dir', '')}/{host}.sock"
+        raise SetupError(f"campus {campus.id} has no kill-switch on {host}: it was built without enforcement")
+    return pin, campus.agent_socket(host)

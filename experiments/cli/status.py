@@ -12,7 +12,7 @@ from rich.table import Table
 from bpf.errors import BpfError
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.emulation.safety.ledger import named_campuses
+from testbed.emulation.safety.living import named_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
 from testbed.owner import users_of
@@ -59,12 +59,11 @@ def campus_status(campus_id: str | None) -> list[CampusStatus]:
         except SetupError as error:
             why_not = str(error)
         known = {host.host: host for host in told.hosts} if told else {}
+        pins = {name: Path(campus.switch_pin(name)) for name in campus.hosts}
         hosts = [
-            HostAndSwitch(
-                name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
-            )
-            for name in campus.hosts
-            if campus.switch_pin(name).exists()
+            HostAndSwitch(name, known.get(name), _switch(pin), users_of(pin))
+            for name, pin in pins.items()
+            if pin.exists()
         ]
         found.append(CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts))
     return found

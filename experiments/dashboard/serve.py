@@ -24,7 +24,7 @@ from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
 from testbed import identity
 from testbed.clock import MonotonicClock
-from testbed.emulation.safety.ledger import RunningCampus
+from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
 
 ADDRESS = "127.0.0.1"

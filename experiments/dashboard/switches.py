@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 import trio
 
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus
+from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SpecError
 
 MAX_NOTICE_S = 86_400.0
@@ -44,8 +45,8 @@ class Switches:
             raise SpecError("host", host, "a host with an owner")
         if not 0.0 <= wish.notice_s <= MAX_NOTICE_S:
             raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MAX_NOTICE_S:g}")
-        pin, socket = campus.switch_pin(host), campus.run_dir / f"{host}.sock"
-        if not pin.exists():
+        pin, socket = campus.switch_pin(host), campus.agent_socket(host)
+        if not Path(pin).exists():
             raise SpecError(
                 "host", host, "a host with a kill-switch: this campus was built without enforcement"
             )

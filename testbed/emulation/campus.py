@@ -48,7 +48,8 @@ from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink,
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.safety.cleaning import CleanReport, remove_listed, remove_tree
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
-from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, default_root, read_entries
+from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, read_entries
+from testbed.emulation.safety.living import default_root
 from testbed.emulation.safety.settings import raise_settings
 from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
 from topologies import spec as description
@@ -118,7 +119,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             )
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
-        self._root = root or default_root()
+        self._root = root or Path(default_root())
         self.run_dir = self._root / self.id
         self.pin_dir = PIN_ROOT / self.id
         self._ledger: Ledger | None = None

@@ -44,7 +44,7 @@ def submit(
     """Submit jobs of your own to a running campus."""
     from experiments.inputs.job_file import check_runs, load_job
     from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
-    from testbed.emulation.safety.ledger import only_campus
+    from testbed.emulation.safety.living import only_campus
     from testbed.errors import SetupError, SpecError
     from testbed.messages import Rejected
 
@@ -86,7 +86,7 @@ def submit(
 def cancel(jobs: JobNames, campus: CampusId = None) -> None:
     """Cancel jobs of a running campus for good: their processes end, their checkpoints are dropped."""
     from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
-    from testbed.emulation.safety.ledger import only_campus
+    from testbed.emulation.safety.living import only_campus
     from testbed.errors import SpecError
     from testbed.messages import Rejected
 

@@ -43,7 +43,7 @@ def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     from rich.text import Text
 
     from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
-    from testbed.emulation.safety.ledger import only_campus
+    from testbed.emulation.safety.living import only_campus
     from topologies.units import format_duration, format_rate
 
     chosen = only_campus(campus)
@@ -82,7 +82,7 @@ def events(job: OfJob = None, campus: CampusId = None) -> None:
     import msgspec
 
     from experiments.worlds.live.operator import Operator, ask
-    from testbed.emulation.safety.ledger import only_campus
+    from testbed.emulation.safety.living import only_campus
 
     async def watch(operator: Operator) -> None:
         async for at_s, fact in operator.watch():

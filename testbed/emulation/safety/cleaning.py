@@ -21,13 +21,11 @@ from testbed import identity
 from testbed.emulation.safety.ledger import (
     ENDS,
     MARK,
-    default_root,
-    ledgers,
     note_end,
     owner_lives,
     read_entries,
 )
-from testbed.emulation.safety.living import SUFFIX
+from testbed.emulation.safety.living import SUFFIX, default_root, ledgers
 
 GONE_S = 5.0  # for which a killed process is waited for
 REMOVERS = 8  # threads that remove files
@@ -49,7 +47,7 @@ def clean_up(root: Path | None = None, *, include_running: bool = False) -> Clea
     A running campus is left alone and named in the report, unless `include_running`: then its owner is killed first.
     """
     report = CleanReport()
-    for path in ledgers(root or default_root()):
+    for path in map(Path, ledgers(str(root or default_root()))):
         entries = read_entries(path)
         if owner_lives(entries):
             owner = entries[0]
@@ -159,7 +157,7 @@ def remove_tree(path: Path) -> bool:
 
 def restore_sysctl(entry: dict[str, Any], own_ledger: Path) -> bool:
     """Put a machine-wide setting back, if it still is what we set and no other running campus needs it."""
-    for other in ledgers(own_ledger.parent):
+    for other in map(Path, ledgers(str(own_ledger.parent))):
         entries = read_entries(other) if other != own_ledger else []
         runs = owner_lives(entries) and entries[-1]["kind"] != ENDS
         if runs and any(e.get("path") == entry["path"] for e in entries):

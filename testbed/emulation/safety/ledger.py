@@ -15,37 +15,16 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from testbed import identity
 from testbed.emulation.safety import living
-from testbed.emulation.safety.living import SUFFIX
+from testbed.emulation.safety.living import SUFFIX, RunningCampus
 from testbed.errors import SetupError
 
 MARK = "RECLAIMNET_CAMPUS"  # environment variable of every program started inside a campus
 PIN_ROOT = Path(living.PIN_ROOT)
 ENDS = "ends"  # kind of the last entry of a campus that is being removed
-
-
-def default_root() -> Path:
-    """Return /run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
-    return Path(living.default_root())
-
-
-class RunningCampus(NamedTuple):
-    """A campus on this machine."""
-
-    id: str
-    name: str  # of its description
-    run_dir: Path
-    owner_pid: int  # the process that made it
-    hosts: tuple[str, ...]
-    pin_dir: Path  # PIN_ROOT/id; a host's pins are in a folder of its name
-    volunteers: tuple[str, ...] = ()  # the hosts that have an owner
-
-    def switch_pin(self, host: str) -> Path:
-        """Return the pinned map of a host's kill-switch."""
-        return self.pin_dir / host / "switch"
 
 
 class Ledger:
@@ -127,23 +106,6 @@ def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
     return bool(entries) and living.lives(entries[0])
 
 
-def running_campuses(root: Path | None = None) -> list[RunningCampus]:
-    """Return campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
-    return [_campus_of(owner) for owner in living.owners([str(root)] if root else ())]
-
-
-def _campus_of(owner: dict[str, Any]) -> RunningCampus:
-    return RunningCampus(
-        id=owner["id"],
-        name=owner.get("name", ""),
-        run_dir=Path(owner.get("run_dir", "")),
-        owner_pid=owner["pid"],
-        hosts=tuple(owner.get("hosts", ())),
-        pin_dir=Path(living.pin_folder(owner)),
-        volunteers=tuple(owner.get("volunteers", ())),
-    )
-
-
 def namespace_pids(campus: RunningCampus) -> dict[str, int]:
     """Return a process in the network of each of a running campus's hosts, by its name, and of its switches, by "".
 
@@ -161,21 +123,3 @@ def namespace_pids(campus: RunningCampus) -> dict[str, int]:
     if not found:
         raise SetupError(f"campus {campus.id} is gone")
     return found
-
-
-def named_campuses(campus_id: str | None) -> list[RunningCampus]:
-    """Return the running campus of that id, or all of them; SetupError if there is none."""
-    return [_campus_of(owner) for owner in living.named_owners(campus_id)]
-
-
-def only_campus(campus_id: str | None) -> RunningCampus:
-    """Return the running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
-    found = named_campuses(campus_id)
-    if len(found) > 1:
-        raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
-    return found[0]
-
-
-def ledgers(root: Path) -> list[Path]:
-    """Return the ledgers of a folder, oldest first; none if there is no such folder."""
-    return [Path(found) for found in living.ledgers(str(root))]

@@ -1,4 +1,4 @@
-"""Campuses that live on this machine: the first lines of their ledgers, and whether the processes that wrote them still run.
+"""Campuses that run on this machine: the first lines of their ledgers, and whether the processes that wrote them still run.
 
 An owner's command reads this before it closes a host. So all it imports is the interpreter's own, paths are texts, and of `json`
 it takes the scanner in C: the one in Python has regular expressions, which take longer to compile than a host to close.
@@ -18,7 +18,7 @@ except ImportError:  # an interpreter without it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from pathlib import Path
     from typing import Any
 
 SUFFIX = ".ledger"
@@ -78,16 +78,45 @@ def lives(owner: dict[str, Any]) -> bool:
     return identity.is_alive(int(owner["pid"]), int(owner["start"]))
 
 
-def owners(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Return the first entries of living campuses' ledgers, oldest first: those of `roots`, or all that this user may know of."""
+class RunningCampus:
+    """A campus on this machine, as its owner wrote it into the first line of its ledger."""
+
+    def __init__(self, owner: dict[str, Any]) -> None:
+        self.id: str = owner["id"]
+        self.name: str = owner.get("name", "")  # of its description
+        self.owner_pid: int = owner["pid"]  # the process that made it
+        self.hosts: list[str] = owner.get("hosts", [])
+        self.volunteers: list[str] = owner.get("volunteers", [])  # the hosts that have an owner
+        self.run_folder: str = owner.get("run_dir", "")
+        self._pin_folder = owner.get("pin_dir", f"{PIN_ROOT}/{self.id}")
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of its sockets and logs."""
+        from pathlib import Path
+
+        return Path(self.run_folder)
+
+    def switch_pin(self, host: str) -> str:
+        """Return the pinned map of a host's kill-switch."""
+        return f"{self._pin_folder}/{host}/switch"
+
+    def agent_socket(self, host: str) -> str:
+        """Return the socket at which the agent of a host listens to its owner."""
+        return f"{self.run_folder}/{host}.sock"
+
+
+def running_campuses(root: str = "") -> list[RunningCampus]:
+    """Return campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
     # root does not learn where things are from what other users write
-    roots = roots or (ROOTS if os.geteuid() else (default_root(),))
-    return [owner for root in roots for ledger in ledgers(root) if lives(owner := owner_of(ledger))]
+    roots = (root,) if root else ROOTS if os.geteuid() else (default_root(),)
+    found = [owner_of(ledger) for each in roots for ledger in ledgers(each)]
+    return [RunningCampus(owner) for owner in found if lives(owner)]
 
 
-def named_owners(campus_id: str | None) -> list[dict[str, Any]]:
-    """Return the owner of the campus of that id, or all of them; SetupError if there is none."""
-    found = [owner for owner in owners() if campus_id in (None, owner["id"])]
+def named_campuses(campus_id: str | None) -> list[RunningCampus]:
+    """Return the running campus of that id, or all of them; SetupError if there is none."""
+    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
     if not found:
         raise SetupError(
             "no campus is running on this machine"
@@ -97,11 +126,9 @@ def named_owners(campus_id: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def pin_folder(owner: dict[str, Any]) -> str:
-    """Return the folder of a campus's pinned maps; a host's are in a folder of its name."""
-    return str(owner.get("pin_dir", f"{PIN_ROOT}/{owner['id']}"))
-
-
-def switch_pin(owner: dict[str, Any], host: str) -> str:
-    """Return the pinned map of a host's kill-switch."""
-    return f"{pin_folder(owner)}/{host}/switch"
+def only_campus(campus_id: str | None) -> RunningCampus:
+    """Return the running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
+    found = named_campuses(campus_id)
+    if len(found) > 1:
+        raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
+    return found[0]

@@ -170,7 +170,7 @@ class DelayLine:
         words = np.frombuffer(self._memory[: len(names) * _BYTES], np.uint64).reshape(len(names), -1)
         counters = len(LineStatistics._fields) - 1
         return {
-            name: LineStatistics(*row[:counters].tolist(), Histogram(row[counters:]))
+            name: LineStatistics._make([*row[:counters].tolist(), Histogram(row[counters:])])
             for name, row in zip(names, words, strict=True)
         }
 
