@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,12 @@ import pytest
 
 from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
-from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config, Level
-from experiments.claims.framework.panels import draw
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.values import FILE, Point, Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import above, below, decide, judge, near
-from experiments.claims.pages import PICTURE
 from experiments.claims.registry import CLAIMS
 from experiments.results.statistics import interval, intervals, paired, pooled, pooled_pair
+from tests.claim_values import changed
 
 
 def value(measured: float, low: float, high: float) -> Value:
@@ -226,13 +224,7 @@ def rows() -> Iterator[Value]:
 )
 def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, level: Level) -> None:
     most = queue.group(queue.LOADS[-1])
-    changed = tuple(
-        replace(row, measured=measured, low=measured, high=measured)
-        if (row.group, row.system, row.quantity) == (most, system, quantity)
-        else row
-        for row in rows()
-    )
-    verdict = judge(CLAIM, Values(changed))
+    verdict = judge(CLAIM, changed(Values(tuple(rows())), system, quantity, measured, group=most))
     assert verdict.level is level
     failed = [
         check.text
@@ -247,15 +239,3 @@ def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:
     assert found["rented"] > 0.0 and found["cost"] > 1.0 and found["delay_h"] > 0.0
     assert found["reclaims"] + found["admitted"] > 0
     assert found["lost_jobs"] == 0 and found["broken"] == []
-
-
-def test_the_claim_goes_from_runs_to_values_picture_and_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "QUICK_DAYS", 0.15)
-    monkeypatch.setattr(queue, "LOADS", (0.3, 0.9))
-    place = tmp_path / "AB-queue"
-    write(CLAIM.run(Config(place, quick=True, seeds=2)), place)
-    draw(read(place), CLAIM.title, CLAIM.panels, place / PICTURE)
-    assert (place / PICTURE).read_bytes().startswith(b"<?xml")
-    assert judge(CLAIM, read(place)).checks

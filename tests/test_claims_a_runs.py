@@ -1,15 +1,16 @@
-"""The runs that paper A's claims share, a row of one's own among them, and every claim from runs to page in small."""
+"""The runs that paper A's claims share, and every kind of claim from runs to page in small."""
 
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from experiments.claims import both_papers
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.pages import PICTURE, write_index
+from experiments.claims.pages import PICTURE, results_page, write_index
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import (
     campus_result,
@@ -21,6 +22,8 @@ from experiments.claims.paper_a import (
     reclaim_bursts,
 )
 from experiments.claims.paper_a.campus_runs import Variation, Wanted, play, played
+from experiments.claims.paper_b import learning
+from experiments.claims.paper_b.learning import LearningSize
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
@@ -28,6 +31,7 @@ from experiments.worlds.virtual import simulate
 
 TINY_DAYS = 0.25
 OF_PAPER_A = [name for name in CLAIMS if name.startswith("A-")]
+PLAYED = [*OF_PAPER_A, "B4", "AB-queue"]
 
 
 @pytest.fixture(scope="module")
@@ -44,26 +48,37 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift, "QUICK_DAYS", (0.3, 0.3))
     monkeypatch.setattr(drift_runs, "WATCHED_DAYS", 20.0)
     monkeypatch.setattr(gap, "EPOCHS", dict.fromkeys(gap.LENGTHS_S, 40))
+    monkeypatch.setattr(both_papers, "QUICK_DAYS", 0.15)
+    monkeypatch.setattr(both_papers, "LOADS", (0.3, 0.9))
+    monkeypatch.setattr(learning, "QUICK", LearningSize(600, 3, 400, 2, 0.05))
 
 
 def config(out: Path, name: str) -> Config:
     return Config(out / name, quick=True, seeds=2)
 
 
-@pytest.mark.parametrize("name", OF_PAPER_A)
+@pytest.mark.parametrize("name", PLAYED)
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("tiny")
-def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Path) -> None:
+def test_a_claim_goes_from_runs_to_values_picture_verdict_and_pages(name: str, out: Path) -> None:
     claim = CLAIMS[name]
-    write(claim.run(config(out, name)), out / name)
-    values = read(out / name)
+    values = replace(claim.run(config(out, name)), is_quick=True)
+    write(values, out / name)
+    assert read(out / name) == values
     draw(values, claim.title, claim.panels, out / name / PICTURE)
     verdict = judge(claim, values)
     assert (out / name / PICTURE).read_bytes().startswith(b"<?xml")
     assert verdict.checks
     page = write_index(out).read_text()
-    assert claim.title in page
-    assert "Paper A: ReclaimNet" in page
+    assert all(words in page for words in (claim.title, str(verdict.level), "What it does not prove"))
+    assert "http" not in page.replace("http-equiv", "")
+    results = results_page(out, date="2026-01-02", commit="abc1234").splitlines()
+    [line] = [line for line in results if line.startswith(f"| {name} ")]
+    assert f"| {verdict.level} |" in line and ", quick |" in line
+    if name == "B4":  # whose every figure has an interval
+        cost = next(row for row in values.rows if row.quantity == "cost")
+        shown = [line for line in results if line.startswith(f"| {cost.system} |")]
+        assert any(f"{cost.measured:.4g} [" in line for line in shown)
 
 
 def test_every_table_and_figure_of_the_evaluation_has_a_claim() -> None:

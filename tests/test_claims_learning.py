@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +9,12 @@ import pytest
 from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.replay import LEFT, SPOT, WAITING, Rule, replay
-from experiments.claims.framework.claim import Claim, ClaimKind, Config, Level
-from experiments.claims.framework.panels import draw
-from experiments.claims.framework.values import Value, Values, ValuesError, read, write
+from experiments.claims.framework.claim import Claim, ClaimKind, Level
+from experiments.claims.framework.values import Value, Values, ValuesError
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.pages import results_page, write_index
 from experiments.claims.paper_b import learning, learning_runs
 from experiments.claims.paper_b.algorithm1_printed import PrintedAlgorithm1
-from experiments.claims.paper_b.learning import LearningCase, LearningSize
+from experiments.claims.paper_b.learning import LearningCase
 from experiments.claims.paper_b.learning_runs import (
     AGE,
     ALGORITHM1,
@@ -32,6 +29,7 @@ from experiments.claims.registry import CLAIMS
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import DrawnHistory, Piece
+from tests.claim_values import changed
 
 SETTINGS = {"tolerance": "0.02", "jobs": "1000", "runs": "2 seeds"}
 
@@ -58,17 +56,6 @@ def perfect(case: LearningCase) -> Iterator[Value]:
 
 def of(cases: tuple[LearningCase, ...]) -> Values:
     return Values(tuple(row for case in cases for row in perfect(case)), (), SETTINGS)
-
-
-def changed(values: Values, system: str, quantity: str, measured: float) -> Values:
-    """One number of every panel put elsewhere, and sure of it."""
-    rows = (
-        replace(row, measured=measured, low=measured, high=measured)
-        if (row.system, row.quantity) == (system, quantity)
-        else row
-        for row in values.rows
-    )
-    return replace(values, rows=tuple(rows))
 
 
 B2, B3, B4, B5 = OF_PAPER_B = [CLAIMS[name] for name in learning.FIGURES]
@@ -194,29 +181,3 @@ def test_settled_is_the_job_from_which_the_average_stays_near() -> None:
     assert settled(running_h, 3.0, 100) == 3.0
     assert settled(np.full(6, 3.0), 3.0, 100) == 0.0
     assert settled(running_h[:3], 3.0, 100) == 100.0  # never: a short run is not praised for being short
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "QUICK", LearningSize(600, 3, 400, 2, 0.05))
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
-    directory = tmp_path / "B4"
-    values = B4.run(Config(directory, quick=True))
-    write(replace(values, is_quick=True), directory)
-    assert read(directory) == replace(values, is_quick=True)
-    draw(values, B4.title, B4.panels, directory / "figure.svg")
-    assert (directory / "figure.svg").read_bytes().startswith(b"<?xml")
-    verdict = judge(B4, values)
-    page = write_index(tmp_path).read_text()
-    assert B4.title in page
-    assert "What it does not prove" in page
-    assert str(verdict.level) in page
-    assert "http" not in page.replace("http-equiv", "")
-    results = results_page(tmp_path, date="2026-01-02", commit="abc1234").splitlines()
-    [line] = [line for line in results if line.startswith("| B4 ")]
-    assert f"| {verdict.level} |" in line and "| 3, quick |" in line
-    cost = next(row for row in values.rows if row.quantity == "cost")
-    assert any(line.startswith(f"| {cost.system} |") and f"{cost.measured:.4g} [" in line for line in results)
