@@ -38,13 +38,17 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCampus]:
     """Stand for all kernel tests that do not test building: h1 to h3 at 10 Gbit/s, enforced; each leaves it as it was.
 
-    Its ledger has a place of its own, so that commands and `clean_up` never meet it.
+    Its ledger has a place of its own, so that commands and `clean_up` never meet it; what sessions that were killed left
+    in theirs is cleaned first.
     """
     from testbed.emulation.campus import LiveCampus
+    from testbed.emulation.safety.cleaning import clean_up
     from tests.emulation_campuses import small_campus
     from topologies.units import GBIT_PER_S
 
     root = tmp_path_factory.mktemp("campus")
+    for place in {ledger.parent for ledger in root.parents[1].glob("pytest-*/*/*.ledger")}:
+        assert clean_up(place).failed == []
     with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), root=root) as net:
         yield net
 
