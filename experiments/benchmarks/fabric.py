@@ -12,24 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import mmap
+import os
 import socket
 import statistics
+import struct
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 from rich.table import Table
 
+from experiments.benchmarks.attacks import greedy_tcp
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, in_ms, quantiles, table_of
-from experiments.benchmarks.programs import PORT, SINK, SOURCE, cpu_s, program, round_trips, said
+from experiments.benchmarks.one_trunk import START_S, WINDOW_S, forked, play, round_trips
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.processes import ForkRequest
+from testbed.namespaces import NetworkNamespace
 from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce
 from topologies.paths import Routes
 from topologies.presets import leaf_spine, three_tier
-from topologies.spec import Campus, Fabric
+from topologies.spec import Campus, Fabric, TrafficClass
 from topologies.units import GBIT_PER_S, format_rate
 
 FAST = 40 * GBIT_PER_S
@@ -38,56 +45,23 @@ BEFORE_S, AFTER_S = 0.4, 0.8  # of a probe: before the cut, and until the gap is
 PROBED = leaf_spine(3, 2, 2)
 # trunks on the probe's way from h1 to h3, each cut at its first end
 CUTS = {"local": ("l1", "s1"), "remote": ("l2", "s1")}
+PORT = 7100
+WARM_S = 0.5  # of TCP flows
+LAST_S = 0.3  # until the last probe has arrived
+ROOM_BYTES = 64 << 20  # for the probes of a trial
+SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35  # of <asm-generic/socket.h>
+SENT, ENDED = 0, 1  # places in the memory that the probe's process shares
 PAIR_BYTES_PER_S, FAILOVER_S = 2 * GBIT_PER_S, 0.05  # goals
-UP_AND_DOWN = {"bring-up": "up_s", "teardown": "down_s"}
 THROUGHPUT = {
     "one pair": "one_pair_bytes_per_s",
     "eight pairs together": "eight_pairs_bytes_per_s",
     "the slowest of eight": "least_of_eight_bytes_per_s",
 }
 
-_LISTEN = """
-import json, socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
-s.bind(("", int(sys.argv[1])))
-print("ready", flush=True)
-came = []
-while True:
-    data = s.recv(64)
-    if data == b"end":
-        break
-    came.append((int(data), time.perf_counter()))
-print(json.dumps(came), flush=True)
-"""
-# 184: the code point EF, shifted as the socket option wants it
-_PROBE = """
-import signal, socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 184)
-s.connect((sys.argv[1], int(sys.argv[2])))
-ended = []
-signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
-print("ready", flush=True)
-interval, begin, n = float(sys.argv[3]), time.perf_counter(), 0
-while not ended:
-    while time.perf_counter() < begin + n * interval:
-        pass
-    s.send(str(n).encode())
-    n += 1
-time.sleep(.3)
-for _ in range(3):
-    try:
-        s.send(b"end")
-    except OSError:  # it has ended already
-        break
-print(n, flush=True)
-"""
-
 
 def measure(run: Run) -> dict[str, Any]:
     """Measure both fabrics, then failures. SetupError where Open vSwitch or root is missing."""
-    seconds, pings, trials = (1.0, 300, 5) if run.quick else (4.0, 3000, 100)
+    seconds, pings, trials = (1, 300, 5) if run.quick else (4, 3000, 100)
     tree = three_tier(
         16, 2, hosts_per_access=8, access_bytes_per_s=FAST, uplink_bytes_per_s=FAST, core_bytes_per_s=FAST
     )
@@ -112,7 +86,6 @@ def tables(result: Result) -> Iterator[Table]:
     """Yield bridges and Open vSwitch side by side, then the cost of failures."""
     both = result["bridge"], result["openvswitch"]
     rows: list[tuple[str, ...]] = []
-    rows += [(words, *(f"{each[key]:.2f} s" for each in both)) for words, key in UP_AND_DOWN.items()]
     rows += [(words, *(format_rate(each[key]) for each in both)) for words, key in THROUGHPUT.items()]
     rows += [(f"round trip, {q}", *(in_ms(each["round_trip_s"][q]) for each in both)) for q in ("p50", "p99")]
     shares = (f"{each['switch_cpu_share']:.2f}" for each in both)
@@ -134,32 +107,20 @@ def tables(result: Result) -> Iterator[Table]:
     )
 
 
-def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
-    """Return times up and down, bytes/s of one and of eight pairs across the core, round trips, processor time of switches."""
-    net = LiveCampus(campus, enforcement=False)
-    begin_s = time.perf_counter()
-    try:
-        net.start()
-        up_s = time.perf_counter() - begin_s
+def forwarding(campus: Campus, seconds: int, pings: int) -> dict[str, Any]:
+    """Return bytes/s of one and of eight pairs across the core, round trips, processor time of switches."""
+    with LiveCampus(campus, enforcement=False) as net:
         pairs = [(f"h{n}", f"h{n + 8}") for n in range(1, 9)]
         a, b = pairs[0]
         trips = round_trips(net, a, b, pings, PING_INTERVAL_S)
-        before_s = _switch_cpu_s(net)
-        one = _throughput(net, pairs[:1], seconds)
-        switches_s = _switch_cpu_s(net) - before_s
-        eight = _throughput(net, pairs, seconds)
-    finally:
-        begin_s = time.perf_counter()
-        net.stop()
-        down_s = time.perf_counter() - begin_s
+        one, switches = _throughput(net, pairs[:1], seconds)
+        eight, _ = _throughput(net, pairs, seconds)
     return {
-        "up_s": up_s,
-        "down_s": down_s,
         "one_pair_bytes_per_s": sum(one),
         "eight_pairs_bytes_per_s": sum(eight),
         "least_of_eight_bytes_per_s": min(eight),
         "round_trip_s": trips,
-        "switch_cpu_share": switches_s / seconds,
+        "switch_cpu_share": switches,
     }
 
 
@@ -238,33 +199,63 @@ def planned_cuts(trials: int) -> dict[str, Any]:
     }
 
 
-def _throughput(net: LiveCampus, pairs: list[tuple[str, str]], seconds: float) -> list[float]:
-    with contextlib.ExitStack() as running:
-        sinks = []
-        for number, (_, target) in enumerate(pairs):
-            sink = running.enter_context(program(net, target, SINK, PORT + number, seconds))
-            said(sink)
-            sinks.append(sink)
-        for number, (source, target) in enumerate(pairs):
-            running.enter_context(program(net, source, SOURCE, net.get(target).IP(), PORT + number, seconds))
-        return [float(said(sink)) for sink in sinks]
+def _throughput(net: LiveCampus, pairs: list[tuple[str, str]], seconds: int) -> tuple[list[float], float]:
+    """Return payload bytes/s of one greedy flow a pair, all at once, and the processors that switches used meanwhile."""
+    senders = [
+        ForkRequest(source, partial(greedy_tcp, net.get(target).IP()), "sender") for source, target in pairs
+    ]
+    look, begin_s = partial(_switch_cpu_s, net), time.monotonic() + START_S + WARM_S
+    seen, counted = play(net, "throughput", [b for _, b in pairs], senders, (), look, begin_s, seconds)
+    rates = [sum(map(sum, of.values())) / (seconds * WINDOW_S) for of in counted]
+    return rates, (seen[-1] - seen[0]) / (seconds * WINDOW_S)
 
 
 def _switch_cpu_s(net: LiveCampus) -> float:
     """Return processor time of the campus's switch daemon so far; 0 with bridges, which have no process."""
-    return cpu_s(net.openflow.pid("ovs-vswitchd") if net.openflow else None)
+    if net.openflow is None or (pid := net.openflow.pid("ovs-vswitchd")) is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def _probing(net: LiveCampus) -> Iterator[dict[str, Any]]:
     """Probe from h1 to h3 while the block runs and `AFTER_S` longer; then fill in "sent" and "came", (number, time) of each."""
     seen: dict[str, Any] = {}
-    with program(net, "h3", _LISTEN, PORT) as listener:
-        said(listener)
-        with program(net, "h1", _PROBE, net.get("h3").IP(), PORT, PROBE_INTERVAL_S) as probe:
-            said(probe)
+    host = NetworkNamespace.of_process(net.kernel.holder_pids["h3"])
+    assert host.fd is not None
+    with host.entered():
+        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    os.close(host.fd)
+    shared = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+    probe = ForkRequest("h1", partial(_probe, net.get("h3").IP(), shared), "probe")
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM_BYTES)
+        listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        listener.bind(("", PORT))
+        with forked(net, [probe]) as (process,):
             yield seen
             time.sleep(AFTER_S)
-            probe.terminate()
-            seen["sent"] = int(said(probe))
-            seen["came"] = json.loads(said(listener))
+            shared[ENDED] = 1
+            process.wait(AFTER_S + LAST_S)
+        listener.setblocking(False)
+        seen["sent"], seen["came"] = shared[SENT], []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, [(_, _, stamp), *_], _, _ = listener.recvmsg(64, 64)
+                seconds, nanoseconds = struct.unpack("@qq", stamp)
+                seen["came"].append((int(data), seconds + nanoseconds * 1e-9))
+
+
+def _probe(address: str, shared: memoryview) -> None:
+    """Send a number every PROBE_INTERVAL_S until the end is asked for, and wait until the last has arrived."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TrafficClass.EMERGENCY.dscp << 2)
+        sock.connect((address, PORT))
+        begin_s = time.perf_counter()
+        while not shared[ENDED]:
+            while time.perf_counter() < begin_s + shared[SENT] * PROBE_INTERVAL_S:
+                pass
+            sock.send(str(shared[SENT]).encode())
+            shared[SENT] += 1
+    time.sleep(LAST_S)

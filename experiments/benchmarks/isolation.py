@@ -41,7 +41,7 @@ from experiments.benchmarks.frame import (
     table_of,
     verdict,
 )
-from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
+from experiments.benchmarks.one_trunk import START_S, WINDOW_S, one_trunk, play
 from experiments.theory.paper_a.theorems import residual_for_research
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
@@ -62,7 +62,6 @@ PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
 WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
-START_S = 0.15  # until all processes of a trial run
 # in these rows unauthorised traffic competes as research: no switch can distinguish them
 AS_RESEARCH = ("sockets", "udp", "frames-unmarked")
 SHORT = 0.05  # as `RunContext.research_tolerance`

@@ -24,7 +24,7 @@ from experiments.benchmarks.frame import (
     seconds_of,
     table_of,
 )
-from experiments.benchmarks.programs import round_trips
+from experiments.benchmarks.one_trunk import round_trips
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates
 from testbed.emulation.kernel.delay_line.process import LineStatistics, together

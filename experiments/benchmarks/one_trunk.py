@@ -1,24 +1,28 @@
-"""Campus of two buildings and one trunk, on which the parts of one link can be counted, second by second."""
+"""Trials on live campuses: processes on hosts that send and count, pings, and a campus of two buildings and one trunk."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 import os
+import re
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from experiments.benchmarks.attacks import PORT
+from experiments.benchmarks.frame import quantiles
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.processes import ForkRequest
+from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.errors import SetupError
 from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
 from topologies.units import GBIT_PER_S
 
+START_S = 0.15  # until all processes of a trial run
 WINDOW_S = 1.0  # in which received bytes are counted together
 
 
@@ -108,19 +112,34 @@ def play(
         )
         for host, (_, write_fd) in zip(receivers, pipes, strict=True)
     ]
-    processes = net.fork_all([*requests, *others])
-    for _, write_fd in pipes:
-        os.close(write_fd)
     seen, counted = [], []
     try:
-        for number in range(windows + 1):
-            time.sleep(max(0.0, begin_s + number * WINDOW_S - time.monotonic()))
-            seen.append(look())
-        if died := [each for each in processes if each.poll() is not None]:
-            raise SetupError(f"{what}: {died[0].label} on {died[0].host} ended by itself")
-        for read_fd, _ in pipes:
-            with os.fdopen(read_fd, "rb") as said:
-                counted.append(json.loads(said.read()))
+        with forked(net, [*requests, *others]) as processes:
+            for _, write_fd in pipes:
+                os.close(write_fd)
+            for number in range(windows + 1):
+                time.sleep(max(0.0, begin_s + number * WINDOW_S - time.monotonic()))
+                seen.append(look())
+            if died := [each for each in processes if each.poll() is not None]:
+                raise SetupError(f"{what}: {died[0].label} on {died[0].host} ended by itself")
+            for read_fd, _ in pipes:
+                with os.fdopen(read_fd, "rb") as answer:
+                    counted.append(json.loads(answer.read()))
+    finally:
+        for host in granted:
+            maps = net.maps(host)
+            maps.aggregate.unset()
+            for key, _ in list(maps.flows.items()):
+                maps.flows.delete(key)
+    return seen, counted
+
+
+@contextmanager
+def forked(net: LiveCampus, requests: Sequence[ForkRequest]) -> Iterator[list[ForkedProcess]]:
+    """Yield processes on hosts, which are killed after the block."""
+    processes = net.fork_all(requests)
+    try:
+        yield processes
     finally:
         for process in processes:
             process.kill()
@@ -128,9 +147,13 @@ def play(
             process.wait()
             process.close()
             net.forked.remove(process)
-        for host in granted:
-            maps = net.maps(host)
-            maps.aggregate.unset()
-            for key, _ in list(maps.flows.items()):
-                maps.flows.delete(key)
-    return seen, counted
+
+
+def round_trips(net: LiveCampus, source: str, target: str, count: int, interval_s: float) -> dict[str, float]:
+    """Return quantiles of ping's round trips in s. SetupError: many were lost."""
+    command = f"ping -n -c {count + 1} -i {interval_s} -W 2 {net.get(target).IP()}"
+    text = net.get(source).cmd(command)
+    found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
+    if len(found) < 0.9 * count:
+        raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
+    return quantiles(found[1:])  # the first asks for the address too
