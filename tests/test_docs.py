@@ -10,10 +10,12 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
 from controller.core.coordinator import Coordinator
 from controller.core.model.effects import Effect
 from controller.core.model.events import AgentSaid, Event
+from experiments.cli.main import app
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
@@ -115,17 +117,19 @@ def test_the_dockerfile_and_the_public_checks_do_what_the_makefile_does() -> Non
         assert f"\t{words}" in known, step
     pythons = {"bookworm": (3, 11), "trixie": (3, 13)}
     [debian] = re.findall(r"^FROM debian:(\w+)", image, re.MULTILINE)
-    needed = re.search(r"python_requires = >=(\d+)\.(\d+)", (ROOT / "setup.cfg").read_text())
+    settings = (ROOT / "setup.cfg").read_text()
+    needed = re.search(r"python_requires = >=(\d+)\.(\d+)", settings)
     assert pythons[debian] >= (int(needed[1]), int(needed[2]))
+    assert re.search(r"^web =$", settings, re.MULTILINE) and re.search(r"^dask =$", settings, re.MULTILINE)
     checks = (ROOT / ".github/workflows/ci.yml").read_text()
     targets = set(re.findall(r"^([\w-]+):", made, re.MULTILINE))
     asked = re.findall(r"run: make (\S+)", checks)
     assert asked
     assert set(asked) <= targets
     assert "docker build" in checks
-    [entry] = re.findall(r'^ENTRYPOINT \["(.+)"\]', image, re.MULTILINE)
-    [first] = re.findall(r'^CMD \["(\w+)"', image, re.MULTILINE)
-    assert (entry, first) == ("reclaimnet", "demo")
+    lines = dict(line.split(" ", 1) for line in image.splitlines() if line.startswith(("CMD", "ENTRYPOINT")))
+    assert json.loads(lines["ENTRYPOINT"]) == ["reclaimnet"]
+    assert CliRunner().invoke(app, [*json.loads(lines["CMD"]), "--help"]).exit_code == 0
 
 
 def test_the_readme_is_at_most_900_words() -> None:

@@ -27,51 +27,15 @@ from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk, needs
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
-# what somebody wrote for HTCondor: state.bin in its directory, SIGTERM, exit code 85
-STRANGER = r"""
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static volatile sig_atomic_t asked;
-static void ask(int number) { (void)number; asked = 1; }
-
-int main(int argc, char **argv)
-{
-    char path[4096];
-    unsigned long long state[2] = {0, 88172645463325252ULL}; /* step, xorshift64 */
-    unsigned long long steps = strtoull(argv[1], NULL, 10);
-    snprintf(path, sizeof path, "%s/state.bin", getenv("RECLAIMNET_CHECKPOINT_DIRECTORY"));
-    FILE *file = fopen(path, "rb");
-    if (file) { if (fread(state, sizeof state, 1, file) != 1) return 3; fclose(file); }
-    struct sigaction action; memset(&action, 0, sizeof action);
-    action.sa_handler = ask; sigaction(SIGUSR1, &action, NULL);
-    printf("from %llu\n", state[0]); fflush(stdout);
-    while (state[0] < steps) {
-        state[1] ^= state[1] << 13; state[1] ^= state[1] >> 7; state[1] ^= state[1] << 17;
-        state[0]++; usleep(2000);
-        if (asked) {
-            file = fopen(path, "wb");
-            if (!file || fwrite(state, sizeof state, 1, file) != 1 || fclose(file)) return 4;
-            return 85;
-        }
-    }
-    printf("result %llu\n", state[1]);
-    return argc > 2 ? atoi(argv[2]) : 0;
-}
-"""
-
 
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of `stranger.c`."""
     if not (compiler := shutil.which("cc") or shutil.which("clang")):
         pytest.skip("needs a C compiler")
-    folder = tmp_path_factory.mktemp("stranger")
-    (folder / "stranger.c").write_text(STRANGER)
-    subprocess.run([compiler, "-O1", "-o", "stranger", "stranger.c"], cwd=folder, check=True)
-    return str(folder / "stranger")
+    program = tmp_path_factory.mktemp("stranger") / "stranger"
+    subprocess.run([compiler, "-O1", "-o", program, Path(__file__).with_name("stranger.c")], check=True)
+    return str(program)
 
 
 async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(

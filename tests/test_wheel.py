@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
 import shutil
 import site
 import subprocess
 import sys
 import zipfile
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -142,25 +140,3 @@ def test_the_page_of_installing_works_as_it_is_printed(
                 if " -m venv " in command:
                     packages = Path(shell.run(environment).strip())
                     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-
-
-def test_the_container_runs_commands_that_there_are() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    for name in ("setup-apt.sh", "bpf/build.py", "controller/warm_up.py"):
-        assert (ROOT / name).is_file()
-        assert name.removesuffix(".py").replace("/", ".") in text or name in text
-    [extras] = re.findall(r"--editable '\.\[([a-z,]+)\]'", text)
-    settings = ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    # the live page and the client of --dask, which pages of the documentation use without a word about the container
-    assert {"web", "dask"} <= set(extras.split(",")) <= set(settings["options.extras_require"])
-    [command] = [json.loads(line.partition(" ")[2]) for line in text.splitlines() if line.startswith("CMD")]
-    asked = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", command[0], "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {word for word in command[1:] if word.startswith("--")} <= set(
-        asked.stdout.replace("│", " ").split()
-    )
