@@ -1,7 +1,7 @@
 """The description of a campus: frozen, validated data; nothing here runs.
 
 Imports no other package of the project. Begin with `spec`. `presets` has the campuses of the paper, `files` the TOML
-form, `paths` the routes, `addresses` names and addresses. `openflow` has the messages to
+form, `graphml` others' networks, `paths` the routes, `addresses` names and addresses. `openflow` has the messages to
 a controller of switches, `as_mininet` the campus for stock Mininet, `plugins` what users bring. Files: `toml`,
 `tables`, `keys`; numbers: `units`, `dimension`, `scale`.
 

@@ -104,7 +104,7 @@ class Ends:
 def load(path: str | Path, folder: Path = Path()) -> Campus:
     """Return the campus of a file (seen from `folder`), of "example:NAME", or of a user's object.
 
-    A file is TOML. A user's object is "module:NAME", or a name among the entry points
+    A file is TOML, or GraphML if its name ends so. A user's object is "module:NAME", or a name among the entry points
     `reclaimnet.topologies`. It is a `Campus` or a function without arguments that returns one.
 
     SpecError gives the file, key, value and what is allowed.
@@ -113,6 +113,10 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
         return _brought(text)
     file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
+    if file.suffix == ".graphml":
+        from topologies import graphml
+
+        return graphml.load(file)
     return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
 
 

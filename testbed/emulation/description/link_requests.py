@@ -1,25 +1,27 @@
-"""Requests for links, addresses and neighbours; queues are in `shaping`."""
+"""Requests for links and addresses, encoded by pyroute2's message classes; queues are in `shaping`."""
 
 from __future__ import annotations
 
 import ipaddress
-import struct
+from functools import cache
+from typing import Any
+
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd
-from testbed.emulation.netlink import CREATE, EXCL, NetlinkRequest, attribute, request, text, u32
+from testbed.emulation.netlink import (
+    ACK,
+    CREATE,
+    EXCL,
+    REQUEST,
+    NetlinkRequest,
+)
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_GETADDR = 20, 22
 RTM_NEWNEIGH = 28
-LINK_MESSAGE = struct.Struct("=BBHiII")  # ifinfomsg: family, padding, type, index, flags, change
-ADDRESS_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
-NEIGHBOUR_MESSAGE = struct.Struct("=BxHiHBB")  # ndmsg: family, padding, index, state, flags, type
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_PID, IFLA_GROUP = 1, 3, 10, 18, 19, 27
-INFO_KIND, INFO_DATA = 1, 2
-VETH_PEER, BRIDGE_FORWARD_DELAY, BRIDGE_SPANNING_TREE, BRIDGE_SNOOPING = 1, 1, 5, 23
-IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST = 1, 2, 4
-NEIGHBOUR_ADDRESS, NEIGHBOUR_MAC = 1, 2
-AF_INET = 2
 NUD_PERMANENT = 0x80
 IFF_UP = 1
 LOOPBACK_IFINDEX = 1
@@ -28,11 +30,13 @@ CABLE_GROUP = 7  # any but 0, the group of all other interfaces
 
 def bridge(made: Bridge) -> NetlinkRequest:
     """Return a bridge that is up: no spanning tree (the campus is a tree), no forwarding delay, no multicast snooping."""
-    data = u32(BRIDGE_SPANNING_TREE, 0) + u32(BRIDGE_FORWARD_DELAY, 0) + attribute(BRIDGE_SNOOPING, b"\0")
-    attributes = _named(made.name, made.mac) + _info("bridge", data)
-    return request(
-        RTM_NEWLINK, CREATE | EXCL, _link(made.ifindex, attributes, up=True), f"bridge {made.name}"
-    )
+    data = {"attrs": [("IFLA_BR_STP_STATE", 0), ("IFLA_BR_FORWARD_DELAY", 0), ("IFLA_BR_MCAST_SNOOPING", 0)]}
+    body = _link(made.ifindex, IFF_UP, [
+        ("IFLA_IFNAME", made.name),
+        ("IFLA_ADDRESS", made.mac.hex(":")),
+        ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "bridge"), ("IFLA_INFO_DATA", data)]}),
+    ])  # fmt: skip
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"bridge {made.name}")
 
 
 def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRequest:
@@ -40,60 +44,92 @@ def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRe
 
     End a is a port of `master` (None: of no kernel bridge).
     """
-    there = b"" if peer_pid is None else u32(IFLA_NET_NS_PID, peer_pid)
-    peer = _link(made.b.ifindex, _named(made.b.name, made.b.mac) + there)
-    attributes = _named(made.a.name, made.a.mac) + (u32(IFLA_MASTER, master.ifindex) if master else b"")
-    attributes += u32(IFLA_GROUP, CABLE_GROUP) + _info("veth", attribute(VETH_PEER, peer))
-    body = _link(made.a.ifindex, attributes, up=True)
-    return request(RTM_NEWLINK, CREATE | EXCL, body, f"link {made.a.name} to {made.b.name}")
+    peer_attributes: list[tuple[str, Any]] = [("IFLA_IFNAME", made.b.name), ("IFLA_ADDRESS", made.b.mac_text)]
+    if peer_pid is not None:
+        peer_attributes.append(("IFLA_NET_NS_PID", peer_pid))
+    peer = {"index": made.b.ifindex, "attrs": peer_attributes}
+    data = {"attrs": [("VETH_INFO_PEER", peer)]}
+    body = _link(made.a.ifindex, IFF_UP, [
+        ("IFLA_IFNAME", made.a.name),
+        ("IFLA_ADDRESS", made.a.mac_text),
+        *([("IFLA_MASTER", master.ifindex)] if master else []),
+        ("IFLA_GROUP", CABLE_GROUP),
+        ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)]}),
+    ])  # fmt: skip
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"link {made.a.name} to {made.b.name}")
 
 
 def remove_cables() -> NetlinkRequest:
     """Remove every cable made by `cable` in this namespace, both ends, in one request; done when it is acknowledged."""
-    return request(RTM_DELLINK, 0, _link(0, u32(IFLA_GROUP, CABLE_GROUP)), "removal of all cables")
+    return NetlinkRequest(
+        _encoded(_link(0, 0, [("IFLA_GROUP", CABLE_GROUP)]), RTM_DELLINK, 0), "removal of all cables"
+    )
 
 
 def enslave(end: CableEnd, master: Bridge) -> NetlinkRequest:
     """Make an existing interface a port of a bridge, and bring it up."""
-    body = _link(end.ifindex, u32(IFLA_MASTER, master.ifindex), up=True)
-    return request(RTM_NEWLINK, 0, body, f"port {end.name} of {master.name}")
+    body = _link(end.ifindex, IFF_UP, [("IFLA_MASTER", master.ifindex)])
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"port {end.name} of {master.name}")
 
 
-def set_up(ifindex: int, name: str, is_up: bool = True) -> NetlinkRequest:
+def up(ifindex: int, name: str) -> NetlinkRequest:
+    """Bring an interface up."""
+    return NetlinkRequest(_up(ifindex), f"{name} up")
+
+
+def set_up(ifindex: int, name: str, is_up: bool) -> NetlinkRequest:
     """Bring an interface up, or take it down; its addresses stay (IPv4), its route goes while it is down."""
-    return request(RTM_NEWLINK, 0, _link(ifindex, up=is_up), f"{name} {'up' if is_up else 'down'}")
+    body = _link(ifindex, IFF_UP if is_up else 0, [], change=IFF_UP)
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"{name} {'up' if is_up else 'down'}")
 
 
 def move(end: CableEnd, pid: int) -> NetlinkRequest:
     """Take an interface with its number and its name to the namespace of `pid`; it is down there, its queues are gone."""
-    return request(RTM_NEWLINK, 0, _link(end.ifindex, u32(IFLA_NET_NS_PID, pid)), f"move of {end.name}")
+    body = _link(end.ifindex, 0, [("IFLA_NET_NS_PID", pid)])
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"move of {end.name}")
 
 
 def address(ifindex: int, value: ipaddress.IPv4Address, prefix: int, name: str) -> NetlinkRequest:
     """Give an interface an address."""
     network = ipaddress.IPv4Network((int(value), prefix), strict=False)
-    body = ADDRESS_MESSAGE.pack(AF_INET, prefix, 0, 0, ifindex)
-    body += attribute(IFA_LOCAL, value.packed) + attribute(IFA_ADDRESS, value.packed)
-    body += attribute(IFA_BROADCAST, network.broadcast_address.packed)
-    return request(RTM_NEWADDR, CREATE | EXCL, body, f"address {value}/{prefix} of {name}")
+    body = ifaddrmsg()
+    body["family"] = 2
+    body["prefixlen"] = prefix
+    body["index"] = ifindex
+    body["attrs"] = [
+        ("IFA_LOCAL", str(value)),
+        ("IFA_ADDRESS", str(value)),
+        ("IFA_BROADCAST", str(network.broadcast_address)),
+    ]
+    return NetlinkRequest(_encoded(body, RTM_NEWADDR, CREATE | EXCL), f"address {value}/{prefix} of {name}")
 
 
 def neighbour(ifindex: int, value: ipaddress.IPv4Address, mac: bytes, name: str) -> NetlinkRequest:
     """Return the permanent entry of another's IPv4 and hardware address: the host need not ask the whole campus."""
-    body = NEIGHBOUR_MESSAGE.pack(AF_INET, 0, ifindex, NUD_PERMANENT, 0, 0)
-    body += attribute(NEIGHBOUR_ADDRESS, value.packed) + attribute(NEIGHBOUR_MAC, mac)
-    return request(RTM_NEWNEIGH, CREATE | EXCL, body, f"neighbour {value} of {name}")
+    body = ndmsg()
+    body["family"] = 2
+    body["ifindex"] = ifindex
+    body["state"] = NUD_PERMANENT
+    body["attrs"] = [("NDA_DST", str(value)), ("NDA_LLADDR", mac.hex(":"))]
+    return NetlinkRequest(_encoded(body, RTM_NEWNEIGH, CREATE | EXCL), f"neighbour {value} of {name}")
 
 
-def _link(ifindex: int, attributes: bytes = b"", *, up: bool | None = None) -> bytes:
-    """Return the body of a request for a link; `up` None leaves it as it is."""
-    change = 0 if up is None else IFF_UP
-    return LINK_MESSAGE.pack(0, 0, 0, ifindex, IFF_UP if up else 0, change) + attributes
+@cache
+def _up(ifindex: int) -> bytes:
+    return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
 
 
-def _named(name: str, mac: bytes) -> bytes:
-    return text(IFLA_IFNAME, name) + attribute(IFLA_ADDRESS, mac)
+def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]], change: int | None = None) -> Any:
+    body = ifinfmsg()
+    body["index"] = ifindex
+    body["flags"] = flags
+    body["change"] = flags if change is None else change
+    body["attrs"] = attrs
+    return body
 
 
-def _info(kind: str, data: bytes) -> bytes:
-    return attribute(IFLA_LINKINFO, text(INFO_KIND, kind) + attribute(INFO_DATA, data))
+def _encoded(body: Any, kind: int, flags: int) -> bytes:
+    body["header"]["type"] = kind
+    body["header"]["flags"] = REQUEST | ACK | flags
+    body.encode()
+    return bytes(body.data)

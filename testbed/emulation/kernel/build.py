@@ -194,7 +194,7 @@ class KernelCampus:
             linux.enter_network_of(self.holder_pids[host.name])
             end = self.plan.host_cables[host.name].b
             batch = [
-                link_requests.set_up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
+                link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
                 link_requests.address(end.ifindex, host.address, SUBNET.prefixlen, end.name),
             ]
             with NetlinkSocket() as socket:
@@ -204,7 +204,7 @@ class KernelCampus:
                 with self.phases.timed("htb"):
                     socket.send(shaping.requests(end.ifindex, end.shape, end.name))
                 with self.phases.timed("address_and_up"):
-                    socket.send([link_requests.set_up(end.ifindex, end.name), *self._neighbours(host, end)])
+                    socket.send([link_requests.up(end.ifindex, end.name), *self._neighbours(host, end)])
 
     def _neighbours(self, host: Host, end: CableEnd) -> list[NetlinkRequest]:
         """Return requests for what `host` is to know: the coordinator, or all others if it is that.
@@ -285,7 +285,7 @@ class KernelCampus:
             disable_ipv6()
             with NetlinkSocket() as socket:
                 ends = [(i, c.name) for c in cut for i in (c.a.ifindex, c.inner_end.ifindex)]
-                socket.send([link_requests.set_up(ifindex, name) for ifindex, name in ends])
+                socket.send([link_requests.up(ifindex, name) for ifindex, name in ends])
 
         in_thread(in_line)
         for cable in cut:

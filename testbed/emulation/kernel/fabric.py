@@ -56,7 +56,7 @@ class BridgeFabric:
                 None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
             )
             made.append(_cable(trunk, a, None, line_pid))
-            up = link_requests.set_up(trunk.b.ifindex, trunk.b.name)
+            up = link_requests.up(trunk.b.ifindex, trunk.b.name)
             made.append(link_requests.enslave(trunk.b, b) if b else up)
         with timed("veth"):
             socket.send(made)

@@ -43,9 +43,10 @@ from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.netlink import (
     NetlinkRefused,
+    NetlinkRequest,
     NetlinkSocket,
-    request,
-    text,
+    attribute,
+    message,
 )
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
@@ -100,11 +101,11 @@ FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
 
 def kernel_datapath() -> bool:
     """Return True if the kernel has Open vSwitch's datapath. Asking for the family loads the module where that is possible."""
-    family = text(CTRL_ATTR_FAMILY_NAME, "ovs_datapath")
+    family = attribute(CTRL_ATTR_FAMILY_NAME, b"ovs_datapath\0")
     body = GENERIC_MESSAGE.pack(CTRL_CMD_GETFAMILY, 1, 0) + family
     try:
         with NetlinkSocket(NETLINK_GENERIC) as netlink:
-            netlink.send([request(GENL_ID_CTRL, 0, body, "family ovs_datapath")])
+            netlink.send([NetlinkRequest(message(GENL_ID_CTRL, 0, body), "family ovs_datapath")])
     except (OSError, NetlinkRefused):
         return False
     return True
@@ -241,11 +242,11 @@ class OpenvSwitchFabric(BridgeFabric):
         if not plan.openflow:
             return
         with timed("openvswitch"):
-            made = [link_requests.set_up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric")]
+            made = [link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric")]
             for switch, edge in plan.openflow.items():
                 if edge:
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
-                    made.append(link_requests.set_up(edge.b.ifindex, edge.b.name))
+                    made.append(link_requests.up(edge.b.ifindex, edge.b.name))
             socket.send(made)
         with timed("wait_for_openvswitch"):
             assert self._started is not None

@@ -6,25 +6,21 @@ What was asked is not what is believed: stock Mininet logs a refused shaper and 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testbed.emulation.description import shaping
-from testbed.emulation.description.link_requests import (
-    ADDRESS_MESSAGE,
-    AF_INET,
-    IFA_LOCAL,
-    IFF_UP,
-    IFLA_ADDRESS,
-    IFLA_IFNAME,
-    IFLA_MASTER,
-    LINK_MESSAGE,
-    RTM_GETADDR,
-    RTM_GETLINK,
-)
+from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.netlink import NetlinkSocket, attributes
 from testbed.errors import KernelMismatch
+
+LINK_MESSAGE = struct.Struct("=BBHiII")  # ifinfomsg: family, padding, type, index, flags, change
+ADDRESS_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER = 1, 3, 10
+IFA_LOCAL = 2
+AF_INET = 2
+IFF_UP = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,9 @@ class LinkState:
 def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
     """Return every interface of the socket's namespace, by number."""
     found = {}
-    for body in socket.dump(RTM_GETLINK, LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"):
+    for body in socket.dump(
+        link_requests.RTM_GETLINK, LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"
+    ):
         _, _, _, ifindex, flags, _ = LINK_MESSAGE.unpack_from(body)
         values = attributes(body[LINK_MESSAGE.size :])
         name = values[IFLA_IFNAME].rstrip(b"\0").decode()
@@ -52,7 +50,9 @@ def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
 def ipv4_addresses(socket: NetlinkSocket) -> dict[int, set[tuple[bytes, int]]]:
     """Return ifindex -> {(address, prefix length)}."""
     found: dict[int, set[tuple[bytes, int]]] = {}
-    for body in socket.dump(RTM_GETADDR, ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0), "list of addresses"):
+    for body in socket.dump(
+        link_requests.RTM_GETADDR, ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0), "list of addresses"
+    ):
         _, prefix, _, _, ifindex = ADDRESS_MESSAGE.unpack_from(body)
         local = attributes(body[ADDRESS_MESSAGE.size :]).get(IFA_LOCAL, b"")
         found.setdefault(ifindex, set()).add((local, prefix))
