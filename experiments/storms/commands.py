@@ -1,66 +1,28 @@
-"""Actions of the lines of a script.
+"""Actions of the lines of a script: a verb is a method of `Actions`, its parameters are the words of the line.
 
 Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby), at that moment; in the
-action of `upon`, `it` is the host that it happened to.
-
-    start [HOST ...]                       agents start (all).
-    submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1 gpus=1 dirty=0.1
-                                           a user submits a job; by default with these values.
-    cancel JOB                             its user wants it no more.
-    reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once.
-    return HOST                            the owner lends it (again); *: all of them do.
-    kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent.
-    crash HOST                             the host dies without a message, its disk stays, its clock will begin at zero.
-    pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on.
-    cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long.
-    restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal.
-    tear [DOWN_S]                          the same while it writes its next event: that is not in the journal.
-    usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and sending what follows;
-                                           another one goes on with its journal, and the old one wakes after.
-    freeze FOR_S                           SIGSTOP of the coordinator.
-    link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
-                                           with several paths, the coordinator is informed.
-    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does.
-    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate.
-    background A B BYTES_PER_S             others' traffic from A to B from now on, wire; the coordinator gets it, as by switches.
-    late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order.
-    repeat HOST KIND                       the next message of that kind, to or from the agent, is sent twice.
-    overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it.
-    mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits.
-    evade HOST FOR_S                       an agent reports neither started jobs nor stopped ones, and goes on
-                                           with its heartbeats: a fault of its own, or a lie.
-    clock HOST OFFSET_S RATE               from its agent's next start on.
-    step HOST BY_S                         the host's clock jumps ahead.
-    fail HOST sending|snapshot|workload FOR_S [retry=1]
-                                           the operation fails there; with `retry`, another try may succeed.
-    oom HOST JOB                           the job's process there is killed by the kernel, not by its agent.
-    fill HOST | empty HOST                 its disk has no room for more, or has again.
-    drag HOST BY_S FOR_S                   each write to its disk takes so much longer.
-    rot HOST JOB                           the bytes of the job's checkpoints there are wrong; readers notice.
-    spoil HOST JOB                         its disk loses the job's checkpoints without a message.
-    stale HOST AFTER_S                     the host crashes then, and its disk is as it is now.
-    upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *).
+action of `upon`, `it` is the host that it happened to. Parameters after `*` are written `name=value`, true as 1.
 
 A line about something that is not there at that moment (a dead agent, a job that does not move) does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from inspect import Parameter, signature
-from math import inf, isfinite
-from typing import TypeAlias, get_args
+from math import inf
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
-from experiments.storms.script import Line, Script
-from experiments.storms.world import ALL, OPERATIONS, Clock, FaultWindow, SkewedAgent, StormWorld, Trigger
+from experiments.storms.script import Line, Script, options_of
+from experiments.storms.world import ALL, Clock, FaultWindow, SkewedAgent, StormWorld, Trigger
 from testbed import messages as m
 from testbed.agent.core.stored import StoredCheckpoints
-from testbed.messages import JobSpec
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
@@ -70,109 +32,72 @@ NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin 
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
 )
-# kinds of words: a verb's signature has the kind of each
-Host: TypeAlias = str
-AnyHost: TypeAlias = str  # or *
-Node: TypeAlias = str
-Job: TypeAlias = str
-Message: TypeAlias = str
-Operation: TypeAlias = str
-Direction: TypeAlias = str
-Word: TypeAlias = str
-Seconds: TypeAlias = float
-Number: TypeAlias = float
-Rate: TypeAlias = float
-ALLOWED = {"Message": REPEATABLE, "Operation": OPERATIONS, "Direction": ("to", "from")}
-JOB_FIELDS = {
-    "step": "step_s",
-    "payload": "payload_bytes",
-    "budget": "loss_budget_s",
-    "memory": "memory_bytes",
-}
-# act(world, line, ...) is given the words as they are meant, and returns whether it did anything
-Act = Callable[..., bool]
-VERBS: dict[str, Act] = {}
-
-
-def _verb(act: Act) -> Act:
-    """Enter a function into `VERBS` under its own name."""
-    VERBS[act.__name__.strip("_")] = act
-    return act
+# kinds of words
+Host = Annotated[str, "a host"]
+AnyHost = Annotated[str, "a host or *"]
+Message = Annotated[str, Meta(pattern=f"^({'|'.join(REPEATABLE)})$")]
+Seconds = Annotated[float, Meta(ge=0.0)]
+Rate = Annotated[float, Meta(gt=0.0, le=1e12)]
+Count = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
 
 def perform(world: StormWorld, line: Line, it: str = "") -> None:
     """Do the action of a line, now; `it` is the host of the occurrence that it waited for. SpecError: it cannot be read."""
-    words: list[str | float] = []
-    for kind, word in _kinds(line):
-        meant = _host(world, word, it) if "Host" in kind else _meant(line, kind, word)
-        if meant is None:
-            return
-        words.append(meant)
-    if VERBS[line.verb](world, line, *words):
+    words, options = _read(line)
+    meant = [_host(world, word, it) if kind in (Host, AnyHost) else word for kind, word in words]
+    if None not in meant and getattr(Actions(world), VERBS[line.verb])(*meant, **options):
         world.noticed(line.verb)
 
 
 def check(script: Script, hosts: Sequence[str]) -> None:
     """Check each line for a campus with these hosts. SpecError: no storm can play it."""
+    known = {*hosts, IT}
     for line in script.lines:
-        _check(line, {*hosts, IT})
-
-
-def action_of(line: Line) -> Line:
-    """Return what an `upon` line does when its time has come."""
-    _, _, *rest = [word for word in line.words if not word.startswith("after=")]
-    return Line(line.at_s, rest[0], tuple(rest[1:]))
-
-
-def _kinds(line: Line) -> Iterator[tuple[str, str]]:
-    """Yield the kind of each word, and the word. SpecError: no such verb, or another number of words."""
-    if line.verb not in VERBS:
-        raise SpecError("verb", line.verb, f"one of {', '.join(VERBS)}")
-    words, (_, _, *wanted) = line.positional, signature(VERBS[line.verb]).parameters.values()
-    repeated = [each for each in wanted if each.kind is Parameter.VAR_POSITIONAL]
-    needed = sum(each.default is Parameter.empty for each in wanted if each not in repeated)
-    if not needed <= len(words) or not (repeated or len(words) <= len(wanted)):
-        allowed = f"arguments: {', '.join(each.name for each in wanted) or 'none'} after {line.verb}"
-        raise SpecError(str(line), len(words), allowed)
-    for number, word in enumerate(words):
-        yield str(wanted[min(number, len(wanted) - 1)].annotation), word
+        _check(line, known)
 
 
 def _check(line: Line, hosts: set[str]) -> None:
-    for kind, word in _kinds(line):
-        if "Host" not in kind:
-            _meant(line, kind, word)
-        elif word[0] not in ABOUT_JOBS and word not in hosts | ({ALL} if kind == "AnyHost" else set()):
+    for kind, word in _read(line)[0]:
+        allowed = {Host: hosts, AnyHost: hosts | {ALL}}.get(kind)
+        if allowed is not None and word[0] not in ABOUT_JOBS and word not in allowed:
             raise SpecError(str(line), word, "a host of the campus, or @job, >job, ^job")
-    if line.verb == "submit":
-        _job_of(line)
     if line.verb == "upon":
-        if not 0.0 <= (after_s := _number(line, line.options.get("after", "0"), "after=SECONDS")) < inf:
-            raise SpecError(str(line), after_s, "after=SECONDS")
-        _check(action_of(line), hosts)
+        _, _, verb, *words = _words(line)[0]
+        _check(Line(0.0, verb, tuple(words)), hosts)
 
 
-def _meant(line: Line, kind: str, word: str) -> str | float:
-    """Return the value of a word that is no host's. SpecError: it has none."""
-    if word not in ALLOWED.get(kind, (word,)):
-        raise SpecError(str(line), word, f"one of {', '.join(ALLOWED[kind])}")
-    match kind:
-        case "Seconds":
-            return max(0.0, _number(line, word, "seconds"))
-        case "Number" if isfinite(value := _number(line, word, "a number")):
-            return value
-        case "Rate" if 0.0 < (value := _number(line, word, "a rate above 0")) < inf:
-            return value
-        case "Number" | "Rate":
-            raise SpecError(str(line), word, "a number" if kind == "Number" else "a rate above 0")
-    return word
+def _words(line: Line) -> tuple[Sequence[str], dict[str, str]]:
+    """Return the words of a line and its options; those after the verb of an action that waits are the action's."""
+    if line.verb != "upon":
+        return line.positional, line.options
+    own = [word for word in line.words if word.startswith("after=")]
+    return [word for word in line.words if word not in own], options_of(own)
 
 
-def _number(line: Line, word: str, allowed: str) -> float:
+def _read(line: Line) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+    """Return the kind and value of each word, and the options. SpecError: no such verb, or it has no meaning with these words."""
+    if line.verb not in VERBS:
+        raise SpecError("verb", line.verb, f"one of {', '.join(VERBS)}")
+    declared = SIGNATURES[line.verb]
+    words, options = _words(line)
     try:
-        return float(word)
-    except ValueError:
-        raise SpecError(str(line), word, allowed) from None
+        bound = declared.bind(*words, **options)
+    except TypeError as error:
+        raise SpecError(str(line), " ".join(line.words), f"{line.verb} {declared} ({error})") from None
+    found: list[tuple[Any, Any]] = []
+    for name, given in bound.arguments.items():
+        parameter = declared.parameters[name]
+        for word in given if parameter.kind is Parameter.VAR_POSITIONAL else (given,):
+            try:
+                value = msgspec.convert(word, parameter.annotation, strict=False)
+            except msgspec.ValidationError as error:
+                raise SpecError(str(line), word, f"{name}: {error}") from None
+            if parameter.kind is Parameter.KEYWORD_ONLY:
+                options[name] = value
+            else:
+                found.append((parameter.annotation, value))
+    return found, options
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
@@ -186,300 +111,298 @@ def _host(world: StormWorld, name: str, it: str) -> str | None:
     return {"@": job.host, ">": job.move.destination if job.move else None, "^": job.standby}[name[0]]
 
 
-# ---------------------------------------------------------------- jobs and owners
+class Actions:
+    """Verbs, each of which changes the world now, and returns whether that took effect; False also if it is counted later."""
 
+    def __init__(self, world: StormWorld) -> None:
+        self._world = world
 
-@_verb
-def _start(world: StormWorld, line: Line, *names: Host) -> bool:
-    dead = [name for name in names or world.machines if world.machines[name].core is None]
-    world.start(*dead)
-    return bool(dead)
+    # ------------------------------------------------------------ jobs and owners
 
+    def start(self, *hosts: Host) -> bool:
+        """Start agents, by default all."""
+        world = self._world
+        dead = [name for name in hosts or world.machines if world.machines[name].core is None]
+        world.start(*dead)
+        return bool(dead)
 
-@_verb
-def _submit(world: StormWorld, line: Line, name: Job) -> bool:
-    world.submit(*_job_of(line))
-    return True
+    def submit(
+        self,
+        job: str,
+        *,
+        steps: Count = 100,
+        step: Rate = 0.1,
+        payload: Count = 2_000_000,
+        budget: Rate = 900.0,
+        memory: Seconds = 0.0,
+        gpus: Count = 1,
+        dirty: Share = 0.1,
+        draw: Share = 0.0,
+    ) -> bool:
+        """Submit a job, with seconds of a `step` and bytes; `draw` decides whether it joins a full queue."""
+        params: dict[str, str | int | float | bool] = {"dirty_fraction": dirty}
+        spec = m.JobSpec(
+            job, steps, step, payload, params=params, memory_bytes=memory, loss_budget_s=budget, gpus=gpus
+        )
+        self._world.submit(spec, draw)
+        return True
 
+    def cancel(self, job: str) -> bool:
+        """Cancel a job for its user."""
+        known = self._world.jobs.get(job)
+        self._world.cancel(job)
+        return known is not None and known.phase not in OVER
 
-def _job_of(line: Line) -> tuple[JobSpec, float]:
-    """Return the job that a line submits, and the draw for it. SpecError: a word of it is none of a job's."""
-    given = {JOB_FIELDS.get(key, key): value for key, value in line.options.items()}
-    draw = _number(line, given.pop("draw", "0"), "draw from 0 to 1")
-    if not 0.0 <= draw < 1.0:
-        raise SpecError(str(line), f"draw={draw}", "draw from 0 to 1")
-    dirty = _number(line, given.pop("dirty", "0.1"), "dirty from 0 to 1")
-    usual = {"name": line.positional[0], "steps": 100, "step_s": 0.1, "payload_bytes": 2_000_000}
-    try:
-        job = msgspec.convert(usual | {"params": {"dirty_fraction": dirty}} | given, JobSpec, strict=False)
-    except msgspec.ValidationError as error:
-        raise SpecError(str(line), " ".join(line.words), f"a job ({error})") from None
-    return job, draw
+    def reclaim(self, host: Host, notice_s: Seconds = 0.0, *, grace: bool = False) -> bool:
+        """Take a host back for its owner; without notice at once."""
+        if host not in self._world.owned:
+            return False
+        self._world.reclaim(host, notice_s, grace=grace)
+        return True
 
+    def return_(self, host: AnyHost) -> bool:
+        """Lend a host again for its owner; *: all of them."""
+        world = self._world
+        away = [name for name in (world.owned if host == ALL else (host,)) if world.is_away(name)]
+        for name in away:
+            world.give_back(name)
+        return bool(away)
 
-@_verb
-def _cancel(world: StormWorld, line: Line, name: Job) -> bool:
-    job = world.jobs.get(name)
-    world.cancel(name)
-    return job is not None and job.phase not in OVER
+    # ------------------------------------------------------------ processes and connections
 
+    def kill(self, host: Host, notices_s: Seconds = 0.004) -> bool:
+        """Kill the agent (SIGKILL); the coordinator notices after so long."""
+        alive = self._world.machines[host].core is not None
+        self._world.kill(host, notices_s)
+        return alive
 
-@_verb
-def _reclaim(world: StormWorld, line: Line, host: Host, notice_s: Seconds = 0.0) -> bool:
-    if host not in world.owned:
+    def crash(self, host: Host) -> bool:
+        """Let the host die without a message; its disk stays, its clock will begin at zero."""
+        return self._world.crash(host)
+
+    def pause(self, host: Host, for_s: Seconds) -> bool:
+        """Stop the agent (SIGSTOP) for a while; its workloads go on."""
+        machine = self._world.machines[host]
+        if machine.core is None or machine.paused:
+            return False
+        self._world.pause(host, for_s)
+        self._world.disturb("an agent stood still", for_s, host=host)
+        return True
+
+    def cut(self, host: Host, agent_s: Seconds = 0.0, coordinator_s: Seconds = 0.0) -> bool:
+        """Break the connection; each side notices after so long."""
+        link = self._world.machines[host].link
+        open_ = link is not None and link.agent_open and not link.cut
+        self._world.cut(host, agent_s, coordinator_s)
+        return open_
+
+    def restart(self, down_s: Seconds = 0.1) -> bool:
+        """Kill the coordinator's process; it begins again from its journal after a while."""
+        return self._world.restart(down_s)
+
+    def tear(self, down_s: Seconds = 0.1) -> bool:
+        """Restart it while it writes its next event, which is not in the journal then."""
+        self._world.torn_for_s = down_s
         return False
-    world.reclaim(host, notice_s, grace="grace" in line.options)
-    return True
 
+    def usurp(self, for_s: Seconds) -> bool:
+        """Stop the coordinator between writing its next event and sending what follows.
 
-@_verb
-def _return(world: StormWorld, line: Line, host: AnyHost) -> bool:
-    away = [name for name in (world.owned if host == ALL else (host,)) if world.is_away(name)]
-    for name in away:
-        world.give_back(name)
-    return bool(away)
-
-
-# ---------------------------------------------------------------- processes and connections
-
-
-@_verb
-def _kill(world: StormWorld, line: Line, host: Host, notices_s: Seconds = 0.004) -> bool:
-    alive = world.machines[host].core is not None
-    world.kill(host, notices_s)
-    return alive
-
-
-@_verb
-def _crash(world: StormWorld, line: Line, host: Host) -> bool:
-    return world.crash(host)
-
-
-@_verb
-def _pause(world: StormWorld, line: Line, host: Host, for_s: Seconds) -> bool:
-    machine = world.machines[host]
-    if machine.core is None or machine.paused:
+        Another one goes on with its journal, and the old one wakes after so long.
+        """
+        self._world.usurped_for_s = for_s
         return False
-    world.pause(host, for_s)
-    world.disturb("an agent stood still", for_s, host=host)
-    return True
 
+    def freeze(self, for_s: Seconds) -> bool:
+        """Stop the coordinator (SIGSTOP) for a while."""
+        return self._world.freeze(for_s)
 
-@_verb
-def _cut(
-    world: StormWorld, line: Line, host: Host, agent_s: Seconds = 0.0, coordinator_s: Seconds = 0.0
-) -> bool:
-    link = world.machines[host].link
-    open_ = link is not None and link.agent_open and not link.cut
-    world.cut(host, agent_s, coordinator_s)
-    return open_
+    # ------------------------------------------------------------ links and messages
 
+    def link(self, a: str, b: str, factor: Seconds, for_s: Seconds = inf) -> bool:
+        """Let a cable work at a part of its rate for a while; 0: it is down.
 
-@_verb
-def _restart(world: StormWorld, line: Line, down_s: Seconds = 0.1) -> bool:
-    return world.restart(down_s)
+        The coordinator is informed if it is a trunk of a campus with several paths.
+        """
+        world = self._world
+        if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s:
+            return False
+        world.links.set(a, b, factor)
+        if world.links.is_told(a, b):
+            world.noticed("trunk died")
+            for name in world.cut_off():
+                world.disturb("every trunk of a host was down", for_s, host=name)
+        else:
+            cause = "a cable was slow" if factor > 0.0 else "a cable was down"
+            world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
+        if for_s < inf:
+            world.after(for_s, lambda: world.links.set(a, b, 1.0))
+        return True
 
+    def drain(self, a: str, b: str) -> bool:
+        """Announce that a trunk will go down; whatever can leaves it, until it does."""
+        world = self._world
+        if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
+            return False
+        world.links.drain(a, b)
+        return True
 
-@_verb
-def _tear(world: StormWorld, line: Line, down_s: Seconds = 0.1) -> bool:
-    world.torn_for_s = down_s
-    return False  # counted when it happens
+    def research(self, source: str, target: str, bytes_per_s: Seconds = inf) -> bool:
+        """Begin a research flow; greedy without a rate."""
+        self._world.research.add(ResearchFlow(source, target, bytes_per_s))
+        return True
 
+    def background(self, source: str, target: str, bytes_per_s: Seconds) -> bool:
+        """Set others' traffic (wire) from now on; the coordinator gets it, as by switches."""
+        self._world.others.send(source, target, bytes_per_s)
+        return True
 
-@_verb
-def _usurp(world: StormWorld, line: Line, for_s: Seconds) -> bool:
-    world.usurped_for_s = for_s
-    return False  # counted when it happens
+    def late(self, host: AnyHost, by_s: Seconds, for_s: Seconds) -> bool:
+        """Delay messages from and to a host, in order."""
+        world = self._world
+        world.windows.append(FaultWindow("message", host, world.now_s + for_s, by_s))
+        world.disturb("messages were late", for_s + by_s, host=host)
+        return True
 
-
-@_verb
-def _freeze(world: StormWorld, line: Line, for_s: Seconds) -> bool:
-    return world.freeze(for_s)
-
-
-# ---------------------------------------------------------------- links and messages
-
-
-@_verb
-def _link(world: StormWorld, line: Line, a: Node, b: Node, factor: Seconds, for_s: Seconds = inf) -> bool:
-    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s:
+    def repeat(self, host: Host, message: Message) -> bool:
+        """Send the next message of that kind, to or from the agent, twice."""
+        self._world.repeats.add((message, host))
         return False
-    world.links.set(a, b, factor)
-    if world.links.is_told(a, b):  # the coordinator knows of a trunk that is down
-        world.noticed("trunk died")
-        for name in world.cut_off():
-            world.disturb("every trunk of a host was down", for_s, host=name)
-    else:
-        cause = "a cable was slow" if factor > 0.0 else "a cable was down"
-        world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
-    if for_s < inf:
-        world.after(for_s, lambda: world.links.set(a, b, 1.0))
-    return True
 
-
-@_verb
-def _drain(world: StormWorld, line: Line, a: Node, b: Node) -> bool:
-    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
+    def overtake(self, host: Host, message: Message, by_s: Seconds) -> bool:
+        """Delay the next message of that kind so much that others pass it."""
+        self._world.overtaken[message, host] = by_s
+        self._world.disturb("a message was overtaken", inf, host=host)
         return False
-    world.links.drain(a, b)
-    return True
 
+    def mute(self, host: Host, direction: Literal["to", "from"], for_s: Seconds) -> bool:
+        """Let nothing arrive in one direction; what is sent waits."""
+        world, to_host = self._world, direction == "to"
+        if not world.connections.mute(host, to_host=to_host):
+            return False
+        if (link := world.machines[host].link) is not None:
+            world.env.broken_off(link)
+        world.disturb("one direction was dead", for_s, host=host)
+        world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
+        return True
 
-@_verb
-def _research(world: StormWorld, line: Line, source: Node, target: Node, rate: Seconds = inf) -> bool:
-    world.research.add(ResearchFlow(source, target, rate))
-    return True
+    def evade(self, host: Host, for_s: Seconds) -> bool:
+        """Let an agent report neither started jobs nor stopped ones, and go on with its heartbeats: a bug, or a lie."""
+        world = self._world
+        world.disturb("an agent did not answer", for_s, host=host)
+        if not world.quiet:
+            world.evasive[host] = world.now_s + for_s
+        return not world.quiet
 
+    def clock(self, host: Host, offset_s: float, rate: Rate) -> bool:
+        """Set the clock of a host, from its agent's next start on."""
+        self._world.clocks[host] = Clock(offset_s, rate)
+        return not self._world.quiet
 
-@_verb
-def _background(world: StormWorld, line: Line, source: Node, target: Node, rate: Seconds) -> bool:
-    world.others.send(source, target, rate)
-    return True
+    def step(self, host: Host, by_s: Seconds) -> bool:
+        """Let the host's clock jump ahead."""
+        world = self._world
+        world.disturb("a clock jumped", world.protocol.lease_s, host=host)
+        machine = world.machines[host]
+        core = machine.core
+        if not isinstance(core, SkewedAgent):
+            return False
+        core.clock = world.clocks[host] = Clock(core.clock.offset_s + by_s, core.clock.rate)
+        if not machine.paused:
+            world.arm(machine)
+        return True
 
+    # ------------------------------------------------------------ operations and disks
 
-@_verb
-def _late(world: StormWorld, line: Line, host: AnyHost, by_s: Seconds, for_s: Seconds) -> bool:
-    world.windows.append(FaultWindow("message", host, world.now_s + for_s, by_s))
-    world.disturb("messages were late", for_s + by_s, host=host)
-    return True
-
-
-@_verb
-def _repeat(world: StormWorld, line: Line, host: Host, message: Message) -> bool:
-    world.repeats.add((message, host))
-    return False  # counted when it happens
-
-
-@_verb
-def _overtake(world: StormWorld, line: Line, host: Host, message: Message, by_s: Seconds) -> bool:
-    world.overtaken[message, host] = by_s
-    world.disturb("a message was overtaken", inf, host=host)
-    return False  # counted when it happens
-
-
-@_verb
-def _mute(world: StormWorld, line: Line, host: Host, direction: Direction, for_s: Seconds) -> bool:
-    to_host = direction == "to"
-    if not world.connections.mute(host, to_host=to_host):
+    def fail(
+        self,
+        host: AnyHost,
+        what: Literal["sending", "snapshot", "workload"],
+        for_s: Seconds,
+        *,
+        retry: bool = False,
+    ) -> bool:
+        """Let an operation fail there for a while; with `retry`, another try may succeed."""
+        world = self._world
+        world.windows.append(FaultWindow(what, host, world.now_s + for_s, retryable=retry))
+        world.disturb(f"a {what} failed", for_s, host=host)
         return False
-    if (link := world.machines[host].link) is not None:
-        world.env.broken_off(link)
-    world.disturb("one direction was dead", for_s, host=host)
-    world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
-    return True
 
+    def oom(self, host: Host, job: str) -> bool:
+        """Kill the job's process there as the kernel does, not its agent."""
+        world = self._world
+        killed = world.workloads.kill_from_outside(world.machines[host], job)
+        if killed:
+            world.disturb("a process was killed", 2.0 * world.protocol.restart_s, job=job)
+        return killed
 
-@_verb
-def _evade(world: StormWorld, line: Line, host: Host, for_s: Seconds) -> bool:
-    world.disturb("an agent did not answer", for_s, host=host)
-    if not world.quiet:
-        world.evasive[host] = world.now_s + for_s
-    return not world.quiet
+    def fill(self, host: Host) -> bool:
+        """Fill a disk, so that it has no room for more."""
+        return self._world.fill(host, full=True)
 
+    def empty(self, host: Host) -> bool:
+        """Give a full disk room again."""
+        return self._world.fill(host, full=False)
 
-@_verb
-def _clock(world: StormWorld, line: Line, host: Host, offset_s: Number, rate: Rate) -> bool:
-    world.clocks[host] = Clock(offset_s, rate)
-    return not world.quiet
+    def drag(self, host: Host, by_s: Seconds, for_s: Seconds) -> bool:
+        """Let each write to its disk take so much longer for a while."""
+        disk = self._world.machines[host].disk
+        disk.slow_s = by_s
+        self._world.disturb("a disk was slow", for_s + by_s, host=host)
+        self._world.after(for_s, lambda: setattr(disk, "slow_s", 0.0))
+        return True
 
+    def rot(self, host: Host, job: str) -> bool:
+        """Corrupt the bytes of the job's checkpoints there; readers notice."""
+        disk = self._world.machines[host].disk
+        keys = [(job, sequence) for sequence in disk.stored.of(job)]
+        disk.rotten.update(keys)
+        if keys:
+            self._world.disturb("a checkpoint was rotten", inf, host=host, job=job)
+        return bool(keys)
 
-@_verb
-def _step(world: StormWorld, line: Line, host: Host, by_s: Seconds) -> bool:
-    world.disturb("a clock jumped", world.protocol.lease_s, host=host)
-    machine = world.machines[host]
-    core = machine.core
-    if not isinstance(core, SkewedAgent):
+    def spoil(self, host: Host, job: str) -> bool:
+        """Lose the job's checkpoints there without a message."""
+        store = self._world.machines[host].store
+        keys = [(job, sequence) for sequence in store.of(job)]
+        for key in keys:
+            del store[key]
+        if keys:
+            self._world.disturb("a checkpoint was gone", inf, host=host, job=job)
+        return bool(keys)
+
+    def stale(self, host: Host, after_s: Seconds) -> bool:
+        """Crash the host after a while, with its disk as it is now."""
+        world = self._world
+        world.disturb("a disk was stale", inf, host=host)
+        disk = world.machines[host].disk
+        before = dict(disk.stored)
+
+        def lose() -> None:
+            world.crash(host)
+            disk.stored = StoredCheckpoints(before)
+            disk.partial.clear()
+
+        world.after(after_s, lose)
+        return True
+
+    def upon(self, step: str, host: AnyHost, verb: str, *words: str, after: Seconds = 0.0) -> bool:
+        """Do an action when a message, a fact or an agent's event of that name happens to a host."""
+        world, action = self._world, Line(0.0, verb, words)
+
+        def act(it: str) -> None:
+            world.noticed(f"upon {step}")
+            world.after(after, partial(later, it))
+
+        def later(it: str) -> None:
+            if not world.is_calm:
+                perform(world, action, it)
+
+        world.triggers.append(Trigger(step, host, act))
         return False
-    core.clock = world.clocks[host] = Clock(core.clock.offset_s + by_s, core.clock.rate)
-    if not machine.paused:
-        world.arm(machine)
-    return True
 
 
-# ---------------------------------------------------------------- operations and disks
-
-
-@_verb
-def _fail(world: StormWorld, line: Line, host: AnyHost, what: Operation, for_s: Seconds) -> bool:
-    world.windows.append(FaultWindow(what, host, world.now_s + for_s, retryable="retry" in line.options))
-    world.disturb(f"a {what} failed", for_s, host=host)
-    return False  # counted when it happens
-
-
-@_verb
-def _oom(world: StormWorld, line: Line, host: Host, job: Job) -> bool:
-    killed = world.workloads.kill_from_outside(world.machines[host], job)
-    if killed:
-        world.disturb("a process was killed", 2.0 * world.protocol.restart_s, job=job)
-    return killed
-
-
-@_verb
-def _fill(world: StormWorld, line: Line, host: Host) -> bool:
-    return world.fill(host, full=True)
-
-
-@_verb
-def _empty(world: StormWorld, line: Line, host: Host) -> bool:
-    return world.fill(host, full=False)
-
-
-@_verb
-def _drag(world: StormWorld, line: Line, host: Host, by_s: Seconds, for_s: Seconds) -> bool:
-    disk = world.machines[host].disk
-    disk.slow_s = by_s
-    world.disturb("a disk was slow", for_s + by_s, host=host)
-    world.after(for_s, lambda: setattr(disk, "slow_s", 0.0))
-    return True
-
-
-@_verb
-def _rot(world: StormWorld, line: Line, host: Host, job: Job) -> bool:
-    disk = world.machines[host].disk
-    keys = [(job, sequence) for sequence in disk.stored.of(job)]
-    disk.rotten.update(keys)
-    if keys:
-        world.disturb("a checkpoint was rotten", inf, host=host, job=job)
-    return bool(keys)
-
-
-@_verb
-def _spoil(world: StormWorld, line: Line, host: Host, job: Job) -> bool:
-    store = world.machines[host].store
-    keys = [(job, sequence) for sequence in store.of(job)]
-    for key in keys:
-        del store[key]
-    if keys:
-        world.disturb("a checkpoint was gone", inf, host=host, job=job)
-    return bool(keys)
-
-
-@_verb
-def _stale(world: StormWorld, line: Line, host: Host, after_s: Seconds) -> bool:
-    world.disturb("a disk was stale", inf, host=host)
-    disk = world.machines[host].disk
-    before = dict(disk.stored)
-
-    def lose() -> None:
-        world.crash(host)
-        disk.stored = StoredCheckpoints(before)
-        disk.partial.clear()
-
-    world.after(after_s, lose)
-    return True
-
-
-@_verb
-def _upon(world: StormWorld, line: Line, step: Word, host: AnyHost, *_: Word) -> bool:
-    action, after_s = action_of(line), float(line.options.get("after", 0.0))
-
-    def act(it: str) -> None:
-        world.noticed(f"upon {step}")
-        world.after(after_s, partial(later, it))
-
-    def later(it: str) -> None:
-        if not world.is_calm:
-            perform(world, action, it)
-
-    world.triggers.append(Trigger(step, host, act))
-    return False
+VERBS = {name.strip("_"): name for name in vars(Actions) if name[0] != "_"}
+SIGNATURES = {
+    verb: signature(partial(getattr(Actions, name), None), eval_str=True) for verb, name in VERBS.items()
+}

@@ -42,7 +42,6 @@ STORM_S = 60.0  # about as long as a storm with its calm: research is measured i
 ALL = "*"
 EXIT_S = 0.02  # a process that has found another's epoch in its journal ends
 FULL_DISK = "a disk was full"
-OPERATIONS = ("sending", "snapshot", "workload")
 
 
 @dataclass(frozen=True, slots=True)
