@@ -180,15 +180,23 @@ class AggregateBucket(Meters):
 
     def set_grant(self, rate_bytes_per_s: int, burst_bytes: int) -> None:
         """Set wire bytes/s and depth from now on; a bucket that only counted begins full, another keeps its credit."""
-        was_counting = self.state().mode is BucketMode.ACCOUNT
         self.set_rate(0, rate_bytes_per_s, burst_bytes)
-        if was_counting:
+        if self.records[0].mode == BucketMode.ACCOUNT:
             self.set_credit(0)
-        self.set_mode(0, BucketMode.DEBT)
+        self.records[0].mode = BucketMode.DEBT
 
     def unset(self) -> None:
         """Return to counting only."""
-        self.set_mode(0, BucketMode.ACCOUNT)
+        self.records[0].mode = BucketMode.ACCOUNT
+
+    @property
+    def migrations_only(self) -> bool:
+        """True if checkpoints pass uncharged."""
+        return bool(self.records[0].migrations_only)
+
+    @migrations_only.setter
+    def migrations_only(self, yes: bool) -> None:
+        self.records[0].migrations_only = yes
 
     def state(self) -> MeterState:
         """Return bucket and counters; the class in it has no meaning."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 
 from bpf.library import check, libbpf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ctypes import Structure
     from pathlib import Path
-    from typing import Self
+    from typing import Any, Self
 
 
 class KernelMap:
@@ -40,19 +42,22 @@ class MappedMap(KernelMap):
 
     size_bytes = mmap.PAGESIZE
     protection = mmap.PROT_READ
+    records: Any = ()  # the memory as an array of structures of `layout`, where a class has it so
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
         self._memory = mmap.mmap(fd, self.size_bytes, mmap.MAP_SHARED, self.protection)
         self.u8 = memoryview(self._memory)
-        self.u32, self.u64, self.s64 = self.u8.cast("I"), self.u8.cast("Q"), self.u8.cast("q")
+        self.u32, self.u64 = self.u8.cast("I"), self.u8.cast("Q")
 
     def close(self) -> None:
         """Unmap, and close the file descriptor (once)."""
         if self.fd >= 0:
-            for view in (self.u32, self.u64, self.s64, self.u8):
+            self.records = ()
+            for view in (self.u32, self.u64, self.u8):
                 view.release()
-            self._memory.close()
+            with suppress(BufferError):  # an error's frame holds a record, with which the memory goes
+                self._memory.close()
         super().close()
 
 
@@ -60,6 +65,10 @@ class WritableMap(MappedMap):
     """A mapped map, to be written too."""
 
     protection = mmap.PROT_READ | mmap.PROT_WRITE
+
+    def lay_over(self, kind: type[Structure], count: int) -> None:
+        """Lay `records` over the memory; a field of 8 bytes is loaded and stored whole."""
+        self.records = (kind * count).from_buffer(self._memory)
 
 
 def open_pinned_fd(path: Path | str) -> int:

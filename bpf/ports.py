@@ -18,10 +18,8 @@ from bpf.layout import (
     fill_ns,
 )
 from bpf.memory import WritableMap
-from bpf.meters import Traffic, check_grant, store_grant
+from bpf.meters import Traffic, check_grant, store_grant, traffic_of
 from bpf.objects import loaded, map_fd, program_fd
-
-_BYTES = ctypes.sizeof(PortStruct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,14 @@ class PortTable(WritableMap):
     """The records of all ports, by number from 0."""
 
     def __init__(self, fd: int, ports: int) -> None:
-        self.size_bytes = -(-_BYTES * ports // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.size_bytes = -(-ctypes.sizeof(PortStruct) * ports // mmap.PAGESIZE) * mmap.PAGESIZE
         super().__init__(fd)
+        self.lay_over(PortStruct, ports)
 
     def set(self, port: int, rule: PortRule) -> None:
         """Write a port's record before its program is attached: counters 0, buckets full. ValueError for a rate out of range."""
         nothing = IPv6Address(0)
-        record = PortStruct(
+        self.records[port] = PortStruct(
             mac=(ctypes.c_uint8 * 6)(*rule.mac),
             checkpoints_apart=rule.checkpoints_apart,
             ipv4=(ctypes.c_uint8 * 4)(*rule.ipv4.packed),
@@ -76,19 +75,18 @@ class PortTable(WritableMap):
             own=_meter(rule.own),
             link=_meter(rule.link),
         )
-        self.u8[port * _BYTES : (port + 1) * _BYTES] = bytes(record)
 
     def set_limits(self, port: int, link: Limit, own: Limit | None) -> None:
         """Change the limits of a port that is in use; counters and credit stay. ValueError for a rate out of range."""
-        for limit, meter in ((link, PortStruct.link), (own, PortStruct.own)):
+        record = self.records[port]
+        for limit, meter in ((link, record.link), (own, record.own)):
             if limit is not None:
                 check_grant(limit.rate_bytes_per_s, limit.burst_bytes)
-                at = (port * _BYTES + meter.offset) // 8
-                store_grant(self.u64, at, limit.rate_bytes_per_s, limit.burst_bytes)
+                store_grant(meter.bucket, limit.rate_bytes_per_s, limit.burst_bytes)
 
     def limits(self, port: int) -> tuple[Limit, Limit | None]:
         """Return the limits of a port as the program sees them: in all, and in the testbed's own classes (None: counted only)."""
-        record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
+        record = self.records[port]
         link, own = (
             Limit(m.bucket.rate_bytes_per_s, m.bucket.burst_bytes) for m in (record.link, record.own)
         )
@@ -96,13 +94,8 @@ class PortTable(WritableMap):
 
     def counters(self, port: int) -> PortCounters:
         """Return the traffic that a port has let through and dropped since it was set."""
-        record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
-        return PortCounters(
-            *(
-                Traffic(each.bytes, each.packets, each.dropped_bytes, each.dropped_packets)
-                for each in (record.link.traffic, record.own.traffic, record.forged)
-            )
-        )
+        record = self.records[port]
+        return PortCounters(*map(traffic_of, (record.link.traffic, record.own.traffic, record.forged)))
 
 
 @dataclass(frozen=True, slots=True)

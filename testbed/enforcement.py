@@ -248,8 +248,8 @@ def set_aggregate(maps: HostMaps, payload_bytes_per_s: float, *, migrations_only
     rate = int(wire_rate(payload_bytes_per_s))
     burst = max(GUARD_BURST_BYTES, int(rate * GUARD_BURST_S))
     if migrations_only is not None:
-        maps.aggregate.charge_migrations_only(0, migrations_only)
-        found = maps.aggregate.charges_migrations_only(0)
+        maps.aggregate.migrations_only = migrations_only
+        found = maps.aggregate.migrations_only
         _must_match("whether the aggregate bucket is of migrations only", migrations_only, found)
     maps.aggregate.set_grant(rate, burst)  # last: a bucket that has a grant has all of it
     _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)

@@ -258,7 +258,7 @@ def test_aggregate_is_charged_for_migrations_only(host, traffic_class):
 def test_checkpoints_below_research_pass_the_aggregate_uncharged(host, traffic_class):
     put(host, traffic_class=traffic_class)
     host.aggregate.set_grant(0, 0)
-    host.aggregate.charge_migrations_only(0, True)
+    host.aggregate.migrations_only = True
     passes = traffic_class is ClassId.PRESYNC
     assert send(host, tcp4()).verdict == (PASS if passes else DROP)
     assert host.aggregate.state().traffic.dropped_packets == (not passes)

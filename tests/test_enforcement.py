@@ -161,10 +161,10 @@ def test_aggregate_is_set_in_wire_bytes(host):
     set_aggregate(host, GRANT)
     state = host.aggregate.state()
     assert (state.mode, state.rate_bytes_per_s) == (BucketMode.DEBT, int(wire_rate(GRANT)))
-    assert not host.aggregate.charges_migrations_only(0)
+    assert not host.aggregate.migrations_only
     set_aggregate(host, GRANT, migrations_only=True)
     set_aggregate(host, GRANT / 2.0)  # as a link that changes has it done
-    assert host.aggregate.charges_migrations_only(0)
+    assert host.aggregate.migrations_only
 
 
 def test_paced_flow_does_not_outrun_its_grant(pair):
