@@ -56,7 +56,7 @@ def put_back(net: LiveCampus) -> Iterator[LiveCampus]:
     finally:
         for link in net.spec.links:
             as_described = {"rate": link.rate_bytes_per_s, "delay": link.delay_s}
-            net.set_link(link.a, link.b, jitter=0.0, loss=0.0, reorders=False, up=True, **as_described)
+            net.set_link(link.a, link.b, jitter=0.0, loss=0.0, up=True, **as_described)
 
 
 def read_back(net: LiveCampus) -> None:

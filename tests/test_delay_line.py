@@ -289,8 +289,6 @@ class Links:
         else:
             if draws.random() < 0.25 or not wanted:
                 wanted["up"] = draws.random() < 0.6
-            if "delay" in wanted:
-                wanted["reorders"] = draws.random() < 0.5
             self.net.set_link(a, b, **wanted)
             ways = [(a, b), (b, a)]
         for way in ways:

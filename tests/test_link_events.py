@@ -41,7 +41,7 @@ def test_events_are_written_and_read_as_they_were() -> None:
     a, b = access(scenario)
     events = (
         LinkEvent(1.5, (a, b), rate_bytes_per_s=1.25e6),
-        LinkEvent(2.0, (b, a), delay_s=0.005, jitter_s=0.001, loss=0.01, reorders=True),
+        LinkEvent(2.0, (b, a), delay_s=0.005, jitter_s=0.001, loss=0.01),
         LinkEvent(2.0, (a, b), up=False),
     )
     scenario = replace(scenario, events=events)

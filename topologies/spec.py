@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import choice, declared, flag, number, optional, text
+from topologies.keys import choice, declared, number, optional, text
 from topologies.units import LARGEST_RATE_BYTES_PER_S, format_rate
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
@@ -165,7 +165,6 @@ class Link:
     loss: float = declared(number(Dimension.NUMBER, about="a probability, at least 0 and less than 1"), 0.0)
     # a packet takes the delay, more or less by at most this
     jitter_s: float = declared(number(Dimension.DURATION), 0.0)
-    reorders: bool = declared(flag(), False)  # whether packets may overtake each other by their jitter
 
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"

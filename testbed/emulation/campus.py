@@ -64,7 +64,7 @@ KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape 
 # of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
 MIN_RATE_BYTES_PER_S, MAX_RATE_BYTES_PER_S = 1_000.0, 12.5e9
 MAX_DELAY_S = 10.0
-IMPAIRMENTS = {"delay", "loss", "jitter", "reorders"}
+IMPAIRMENTS = {"delay", "loss", "jitter"}
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
 
@@ -430,7 +430,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         delay: float | str | None = None,
         loss: float | None = None,
         jitter: float | str | None = None,
-        reorders: bool | None = None,
         up: bool | None = None,
         drain: bool = False,
     ) -> None:
@@ -438,19 +437,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
         `rate`: bytes/s on the wire, or text with its unit ("100 Mbit/s"); the research reserve and the limits of a host's
         port follow it. `delay` (one way), `jitter` (at most the delay): seconds, or text ("5 ms"). `loss`: a probability.
-        `reorders`: whether jitter lets packets overtake each other. A cable that had none of these is cut for the delay line:
-        it carries nothing for some 20 ms. `up`: whether the cable carries anything. `drain`, with up=False: its trunk of a
-        programmed network is left before, without a packet lost (`drained`). SpecError for a value or a node that
-        cannot be, SetupError if the campus does not run, KernelMismatch if the kernel reports something else.
+        A cable that had none of these is cut for the delay line: it carries nothing for some 20 ms. `up`: whether the cable
+        carries anything. `drain`, with up=False: its trunk of a programmed network is left before, without a packet lost
+        (`drained`). SpecError for a value or a node that cannot be, SetupError if the campus does not run, KernelMismatch if
+        the kernel reports something else.
         """
-        wanted = {
-            "rate": rate,
-            "delay": delay,
-            "loss": loss,
-            "jitter": jitter,
-            "reorders": reorders,
-            "up": up,
-        }
+        wanted = {"rate": rate, "delay": delay, "loss": loss, "jitter": jitter, "up": up}
         if drain and up is not False:
             raise SpecError(f"links.{a}-{b}.drain", drain, "with up=False only")
         with self.drained(a, b) if drain else contextlib.nullcontext():
@@ -500,7 +492,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             delay_s=_quantity(f"{key}.delay", Dimension.DURATION, wanted.get("delay", shape.delay_s)),
             loss=_quantity(f"{key}.loss", Dimension.NUMBER, wanted.get("loss", shape.loss)),
             jitter_s=_quantity(f"{key}.jitter", Dimension.DURATION, wanted.get("jitter", shape.jitter_s)),
-            reorders=wanted.get("reorders", shape.reorders),
         )
         replace(  # its own checks
             cable.link,

@@ -73,8 +73,6 @@ class LinkEvent:
     loss: float | None = optional(number(D.NUMBER, about="a probability less than 1"))
     # a packet takes the delay, more or less by at most this; live only
     jitter_s: float | None = optional(number(D.DURATION))
-    # whether packets may overtake each other by their jitter; live only
-    reorders: bool | None = optional(true_or_false())
     up: bool | None = optional(true_or_false())  # whether the cable carries anything
     # for how long before that a trunk is drained: whatever can leaves it while it still carries
     drain_s: float | None = optional(number(D.DURATION, above=True))
@@ -89,13 +87,13 @@ class LinkEvent:
             raise SpecError(
                 "events",
                 f"nothing at {self.at_s:g} s",
-                "at least one of rate, delay, loss, jitter, reorders, up",
+                "at least one of rate, delay, loss, jitter, up",
             )
 
     @property
     def changes(self) -> dict[str, float | bool]:
         """The values that are named, by field."""
-        names = ("rate_bytes_per_s", "delay_s", "loss", "jitter_s", "reorders", "up")
+        names = ("rate_bytes_per_s", "delay_s", "loss", "jitter_s", "up")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -164,7 +164,6 @@ class LiveRun:
                 delay=event.delay_s,
                 loss=event.loss,
                 jitter=event.jitter_s,
-                reorders=event.reorders,
                 up=event.up,
             )
             await trio.to_thread.run_sync(change)

@@ -238,7 +238,6 @@ class _Wiring:
             link.loss,
             reserve,
             link.jitter_s,
-            link.reorders,
             by_line=link.delay_s > 0.0 or link.loss > 0.0,
             one_queue=self._one_queue,
             borrows=self._borrows,

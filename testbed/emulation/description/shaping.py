@@ -94,7 +94,6 @@ class LinkShape:
     loss: float = 0.0
     reserve_bytes_per_s: int = 0  # what research is guaranteed
     jitter_s: float = 0.0
-    reorders: bool = False  # whether jitter lets frames overtake each other
     by_line: bool = False  # whether it leads through the delay line, which makes delay, jitter and loss
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False

@@ -115,21 +115,20 @@ class KernelCampus:
         hosts, self._ledger = list(self.plan.host_cables), ledger
         with self.phases.timed("fork"):
             holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
-            ledger.record(ledger.process(holders.parent_pid, "holders"))
-            holders.wait_forked()
+            ledger.record(ledger.process(holders.pid, "holders"))
+            pids = holders.wait_forked()
             names = ("", *hosts)  # the first is the switches'
             ledger.record(
                 *(
                     ledger.process(pid, "namespace") | {"namespace": name}
-                    for pid, name in zip(holders.pids, names, strict=True)
+                    for pid, name in zip(pids, names, strict=True)
                 )
             )
-            self.fabric_pid = holders.pids[0]
-            self.holder_pids = dict(zip(hosts, holders.pids[1:], strict=True))
+            self.fabric_pid = pids[0]
+            self.holder_pids = dict(zip(hosts, pids[1:], strict=True))
         with self._loading_programs():
             with self.phases.timed("unshare"):
-                holders.release()
-                holders.wait_unshared()
+                holders.unshare()
             self._fabric.start(self.plan, self.fabric_pid, ledger)
             cut = [cable for cable in self.plan.cables if cable.is_cut]
             if cut:

@@ -16,14 +16,14 @@
  * Loss is drawn for each segment: a super-packet that loses some is sent on as its runs of survivors, each a smaller
  * super-packet with its own sequence number, lengths and checksums, as a receiver would have seen them on a wire.
  *
- * Order is kept (a frame is due no earlier than the one before it in its direction) unless the cable reorders.
+ * Order is kept: a frame is due no earlier than the one before it in its direction.
  *
  * delay_line STATISTICS_FILE MAX_CABLES PARENT_PID: prints "ready" in a network namespace of its own, then answers each line
  * of standard input with one line:
  *   cable N A B                                     "ok": cable N (from 0, in order) lies between interfaces A and B
- *   set N SIDE DELAY JITTER LOSS REORDERS LIMIT     what `get` says; SIDE 0 is from A to B, 1 from B to A; DELAY and JITTER in
+ *   set N SIDE DELAY JITTER LOSS LIMIT              what `get` says; SIDE 0 is from A to B, 1 from B to A; DELAY and JITTER in
  *                                                   ns, LOSS in 2^-32, LIMIT of what waits in bytes
- *   get N SIDE                                      "DELAY JITTER LOSS REORDERS LIMIT", those in force
+ *   get N SIDE                                      "DELAY JITTER LOSS LIMIT", those in force
  * or with "error ...". It ends at the end of its input, and when PARENT_PID does (0: not then).
  */
 #define _GNU_SOURCE
@@ -87,7 +87,7 @@ struct frame {
 struct direction {
 	int out; /* interface */
 	int64_t delay_ns, jitter_ns, last_due_ns;
-	uint32_t loss, reorders;
+	uint32_t loss;
 	uint64_t limit_bytes;
 	struct statistics *statistics;
 };
@@ -223,7 +223,7 @@ static void hold(uint32_t number, int64_t arrived_ns, const uint8_t *head, uint3
 		due_ns += (int64_t)(((__int128)(2 * d->jitter_ns) * draw()) >> 32) - d->jitter_ns;
 	if (due_ns < arrived_ns)
 		due_ns = arrived_ns;
-	if (!d->reorders && due_ns < d->last_due_ns)
+	if (due_ns < d->last_due_ns)
 		due_ns = d->last_due_ns;
 	d->last_due_ns = due_ns;
 	frame = malloc(sizeof(*frame) + length);
@@ -524,7 +524,7 @@ static void add_cable(unsigned number, int a, int b)
 
 static void obey(const char *line)
 {
-	unsigned number, side, loss, reorders;
+	unsigned number, side, loss;
 	long long delay_ns, jitter_ns, limit_bytes;
 	struct direction *d;
 	int a, b;
@@ -538,17 +538,16 @@ static void obey(const char *line)
 		return;
 	}
 	d = &directions[2 * number + side];
-	if (sscanf(line, "set %*u %*u %lld %lld %u %u %lld", &delay_ns, &jitter_ns, &loss, &reorders, &limit_bytes) == 5) {
+	if (sscanf(line, "set %*u %*u %lld %lld %u %lld", &delay_ns, &jitter_ns, &loss, &limit_bytes) == 4) {
 		d->delay_ns = delay_ns;
 		d->jitter_ns = jitter_ns;
 		d->loss = loss;
-		d->reorders = reorders;
 		d->limit_bytes = limit_bytes;
 	} else if (strncmp(line, "get ", 4)) {
 		answer("error %s", line);
 		return;
 	}
-	answer("%lld %lld %u %u %llu", (long long)d->delay_ns, (long long)d->jitter_ns, d->loss, d->reorders,
+	answer("%lld %lld %u %llu", (long long)d->delay_ns, (long long)d->jitter_ns, d->loss,
 	       (unsigned long long)d->limit_bytes);
 }
 

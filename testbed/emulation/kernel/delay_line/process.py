@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
-import subprocess
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from bpf.layout import DELAY_BUCKETS
 from bpf.observer import Histogram
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel.delay_line.compile import compiled
+from testbed.emulation.kernel.helper import Helper
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch, SetupError
 
@@ -71,7 +70,6 @@ class _Settings:
     delay_ns: int
     jitter_ns: int
     loss: int  # share of 2**32
-    reorders: int
     limit_bytes: int
 
     @classmethod
@@ -81,12 +79,11 @@ class _Settings:
             round(shape.delay_s * 1e9),
             round(shape.jitter_s * 1e9),
             shape.loss_fraction,
-            int(shape.reorders),
             max(MIN_LIMIT_BYTES, round(2 * held_bytes)),
         )
 
     def __str__(self) -> str:
-        return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.reorders} {self.limit_bytes}"
+        return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.limit_bytes}"
 
 
 class DelayLine:
@@ -95,44 +92,33 @@ class DelayLine:
     def __init__(self, run_dir: Path, campus_id: str) -> None:
         self._file = run_dir / "delay_line"
         self._campus_id = campus_id
-        self._process: subprocess.Popen[bytes] | None = None
-        self._telling = threading.Lock()
+        self._process: Helper | None = None
+        self._asking = threading.Lock()
         self._cables: list[str] = []  # what each is called, in the process's order
         self._memory: mmap.mmap | bytes = b""
 
     @property
     def pid(self) -> int | None:
         """The process that holds its namespace, while it runs."""
-        return self._process.pid if self._process and self._process.poll() is None else None
+        return self._process.pid if self._process and self._process.is_running else None
 
     def start(self, ledger: Ledger) -> int:
         """Compile it if need be, start it if it does not run, and return its pid. SetupError: it cannot."""
         if self._process is not None:
-            if self.pid is None:
-                raise SetupError(f"the delay line ended: {self._said()}")
+            if not self._process.is_running:
+                raise self._process.ended()
             return self._process.pid
-        program = compiled()
-        self._cables.clear()
         # a process dies with the *thread* that forked it: only the main one lives as long as the campus. Else the end of its
         # standard input, which the kernel closes with this process, is what ends it
         parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-        self._process = subprocess.Popen(
-            [program, str(self._file), str(MAX_CABLES), str(parent)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, MARK: self._campus_id},
-            cwd="/",
-            bufsize=0,
-            start_new_session=True,
-        )
+        command = list(map(str, (compiled(), self._file, MAX_CABLES, parent)))
+        self._cables.clear()
+        self._process = Helper("the delay line", command, {MARK: self._campus_id})
         ledger.record(ledger.process(self._process.pid, "delay line"))
-        if self._read_answer() != "ready":
-            raise SetupError(f"the delay line did not start: {self._said()}")
+        self._process.read_line(ANSWER_LIMIT_S)
         with self._file.open("rb") as file:
-            self._memory = mmap.mmap(
-                file.fileno(), (1 + 2 * MAX_CABLES) * _BYTES, mmap.MAP_SHARED, mmap.PROT_READ
-            )
+            size_bytes = (1 + 2 * MAX_CABLES) * _BYTES
+            self._memory = mmap.mmap(file.fileno(), size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
         return self._process.pid
 
     def add(self, name: str, ifindex_a: int, ifindex_b: int) -> None:
@@ -178,43 +164,15 @@ class DelayLine:
         """End the process; safe to repeat. Its statistics stay readable."""
         if self._process is None:
             return
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream:
-                stream.close()
+        self._process.close()
         self._process = None
         if isinstance(self._memory, mmap.mmap):
             shared, self._memory = self._memory, self._memory[: (1 + 2 * len(self._cables)) * _BYTES]
             shared.close()
 
     def _ask(self, line: str) -> str:
-        with self._telling:
-            if self._process is None or self._process.stdin is None:
+        with self._asking:
+            if self._process is None:
                 raise SetupError("the delay line does not run")
-            try:
-                self._process.stdin.write(f"{line}\n".encode())
-            except BrokenPipeError:
-                raise SetupError(f"the delay line ended: {self._said()}") from None
-            return self._read_answer()
-
-    def _read_answer(self) -> str:
-        assert self._process is not None and self._process.stdout is not None
-        poller, line = select.poll(), b""
-        poller.register(self._process.stdout, select.POLLIN)
-        while not line.endswith(b"\n"):
-            if not poller.poll(ANSWER_LIMIT_S * 1e3):
-                raise SetupError(f"the delay line did not answer within {ANSWER_LIMIT_S:.0f} s")
-            piece = self._process.stdout.read(4096)
-            if not piece:
-                raise SetupError(f"the delay line ended: {self._said()}")
-            line += piece
-        return line.decode().rstrip("\n")
-
-    def _said(self) -> str:
-        assert self._process is not None and self._process.stderr is not None
-        self._process.wait()
-        return (
-            self._process.stderr.read().decode(errors="replace").strip()
-            or f"status {self._process.returncode}"
-        )
+            self._process.write(f"{line}\n".encode())
+            return self._process.read_line(ANSWER_LIMIT_S)
