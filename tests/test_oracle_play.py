@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from itertools import pairwise
 from math import inf
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.core.admission.admission import Admission, Held
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.model import facts as f
 from controller.core.policies.table import SYSTEMS
-from experiments.cli.oracle import play_file
+from experiments.cli.run import simulate as simulate_command
 from experiments.inputs.scenario import InverseLaw, OwnerEvent, ResearchFlow, Scenario, demo_scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.inputs.traces.paper_campus import paper_campus
@@ -122,7 +120,7 @@ def test_windows_that_a_time_limit_cuts_off_are_played_all_the_same() -> None:
 
 
 def test_the_command_writes_the_gap_of_each_window(tmp_path: Path) -> None:
-    assert play_file(Console(file=StringIO()), tmp_path, "example:lab") == 0
+    assert simulate_command("example:lab", policy="oracle", out=tmp_path) == 0
     windows = json.loads((tmp_path / "windows.json").read_text())
     assert {"gap", "bound_s", "objective_s", "solve_s", "variables"} <= windows[0].keys()
     assert (tmp_path / "summary.json").exists()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
 
 from experiments.cli import options
-from experiments.cli.simulate import simulate_file
+from experiments.cli.run import simulate
 from testbed.errors import SetupError
 from tests.live_campus import command
 
@@ -21,7 +20,7 @@ def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path
     told = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        simulate_file(Console(quiet=True), tmp_path / name, "example:lab", seed=3)
+        simulate("example:lab", seed=3, out=tmp_path / name)
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         told.append(summary.pop("provenance"))
         (tmp_path / name / "rest.json").write_text(json.dumps(summary))

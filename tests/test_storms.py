@@ -12,10 +12,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.core.policies.overrides import with_overrides
-from experiments.cli.storm import replay, reproduce, storm
+from experiments.cli.compare import storm
 from experiments.storms import generate, parse, play, shrink
 from experiments.storms.campaign import play_some, run
 from experiments.storms.commands import VERBS
@@ -25,7 +24,6 @@ from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
 from topologies.errors import SpecError
 
-QUIET = Console(quiet=True)
 SEEDS = [
     *(range(first, first + 5) for first in range(0, 30, 5)),
     *(pytest.param(range(first, first + 10), marks=pytest.mark.long) for first in range(30, 200, 10)),
@@ -146,16 +144,16 @@ def test_a_broken_rule_is_noticed_shrunk_and_reproduced(
     assert again.story
     monkeypatch.setattr(import_module("experiments.storms.shrink"), "MAX_TRIES", 3)
     seed = next(seed for seed in range(1, 100) if play(generate(seed)).failure is not None)
-    assert reproduce(QUIET, tmp_path, seed) == 1
+    assert storm(seed=seed, out=tmp_path) == 1
     assert f"storm {seed}, shrunk" in (tmp_path / f"storm_{seed}.txt").read_text()
 
 
 def test_the_command_ends_with_the_count_and_says_so_with_its_status(tmp_path: Path) -> None:
-    assert storm(QUIET, "4:6", workers=1) == 0
-    assert reproduce(QUIET, tmp_path, 4) == 0
+    assert storm("4:6", workers=1) == 0
+    assert storm(seed=4, out=tmp_path) == 0
     for wrong in ("6:4", "0", "a:b"):
         with pytest.raises(SpecError, match="seeds"):
-            storm(QUIET, wrong)
+            storm(wrong)
 
 
 def test_a_script_is_replayed_and_its_failure_is_the_exit_status(
@@ -163,8 +161,8 @@ def test_a_script_is_replayed_and_its_failure_is_the_exit_status(
 ) -> None:
     file = tmp_path / "script.txt"
     file.write_text("campus hosts=2\n0 start\n1 submit a\n")
-    assert replay(QUIET, file) == 0
+    assert storm(replay=file) == 0
     monkeypatch.setattr(import_module("experiments.storms.play"), "CALM_S", 0.0)
-    assert replay(QUIET, file) == 1
+    assert storm(replay=file) == 1
     with pytest.raises(SpecError, match=r"none\.txt.*this does not exist"):
-        replay(QUIET, tmp_path / "none.txt")
+        storm(replay=tmp_path / "none.txt")

@@ -15,10 +15,9 @@ from xml.etree import ElementTree
 
 import polars
 import pytest
-from rich.console import Console
 
 from controller.core.policies.table import POLICIES
-from experiments.cli.sweep import sweep_file
+from experiments.cli.compare import sweep as sweep_command
 from experiments.inputs.scenario import demo_scenario, dumps
 from experiments.inputs.traces import generate
 from experiments.results.statistics import paired
@@ -240,25 +239,15 @@ def test_a_wrong_plan_is_refused_before_anything_is_played(changed: dict[str, An
     [
         ({"seeds": "3:1"}, "A:B with whole numbers A < B"),
         ({"seeds": "one"}, "whole numbers with commas"),
-        ({"values": ["protocol.checkpoint_share"]}, "KEY=A,B"),
-        ({"values": ["jobs.step=1 s", "jobs.step=2 s"]}, "each key once"),
-        ({"records": [Path("nowhere.csv")]}, "a file or folder that is there"),
-        ({"policies": "static,nobodys:policy"}, "there is no module nobodys"),
+        ({"set_": ["protocol.checkpoint_share"]}, "KEY=A,B"),
+        ({"set_": ["jobs.step=1 s", "jobs.step=2 s"]}, "each key once"),
+        ({"trace": [Path("nowhere.csv")]}, "a file or folder that is there"),
+        ({"policy": "static,nobodys:policy"}, "there is no module nobodys"),
     ],
 )
 def test_a_wrong_option_says_what_is_allowed(folder: Path, changed: dict[str, Any], wrong: str) -> None:
-    nothing = {
-        "policies": None,
-        "overrides": (),
-        "seeds": None,
-        "values": [],
-        "records": [],
-        "figures": None,
-        "workers": 1,
-        "dask": None,
-    }
     with pytest.raises(SpecError, match=wrong):
-        sweep_file(Console(quiet=True), folder, "small.toml", **{"until_over": False, **nothing, **changed})
+        sweep_command("small.toml", workers=1, out=folder, **changed)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,10 +18,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from experiments.cli.commands.run import simulate as simulate_command
-from experiments.cli.simulate import simulate_file
+from experiments.cli.run import simulate as simulate_command
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import (
@@ -376,11 +373,9 @@ def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(
     record, out = tmp_path / "flat.json", tmp_path / "out"
     record.write_text(spot([4] * 400))
     out.mkdir()
-    screen = StringIO()
-    console = Console(file=screen, width=300)
-    assert simulate_file(console, out, "example:lab", records=[record]) == 0
-    simulate_command("example:lab", seed=1, trace=[record], draw_only=True, out=out)
-    assert all("is ever reclaimed" in text for text in (screen.getvalue(), capsys.readouterr().out))
+    for seed, draw_only in ((None, False), (1, True)):
+        assert simulate_command("example:lab", seed=seed, trace=[record], draw_only=draw_only, out=out) == 0
+        assert "is ever reclaimed" in capsys.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
     assert ["is ever reclaimed" in warning for warning in summary["warnings"]] == [True, False]
     assert "no reclaim met a job" in summary["warnings"][1]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from controller.core.model import facts as f
 from controller.core.model.facts import AnyFact
-from experiments.cli.simulate import simulate_file
+from experiments.cli.run import simulate as simulate_command
 from experiments.inputs.scenario import InverseLaw, Owners, Scenario, demo_scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.worlds.virtual import VirtualRun, simulate
@@ -139,7 +138,7 @@ def decisions(run: VirtualRun) -> list[tuple[object, ...]]:
 
 # ---------------------------------------------------------------- scenarios, systems, files
 def test_the_files_are_those_of_a_live_run(tmp_path: Path) -> None:
-    status = simulate_file(Console(quiet=True), tmp_path, "example:lab", seed=3)
+    status = simulate_command("example:lab", seed=3, out=tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert status == (1 if summary["invariants_broken"] else 0)
     assert (summary["world"], summary["seed"]) == ("virtual", 3)

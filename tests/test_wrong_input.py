@@ -13,16 +13,14 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from experiments.api import simulate
+from experiments.cli.compare import storm as storm_command
 from experiments.cli.main import app
-from experiments.cli.storm import replay as replay_storm
 from experiments.inputs.job_file import load_job
 from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.traces import load_trace, trace_of
@@ -74,7 +72,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "job": ("mine.toml", load_job),
     "record": ("mine.csv", lambda path: load_trace(path, NINE)),
     "trace": (TRACE, lambda path: load_trace(path, FOUR)),
-    "storm": ("mine.txt", partial(replay_storm, Console(file=StringIO()))),
+    "storm": ("mine.txt", lambda path: storm_command(replay=path)),
 }
 
 
@@ -215,7 +213,7 @@ KINDS: dict[str, tuple[Callable[[Path], str], Callable[[Path], object]]] = {
     ),
     "lifetimes": (lambda _: f"started_at,lifetime_h,preempted\n{LIVES}", of_owners),
     "trace": (a_trace, of_owners),
-    "storm": (lambda _: STORM.read_text(), partial(replay_storm, Console(file=StringIO()))),
+    "storm": (lambda _: STORM.read_text(), lambda path: storm_command(replay=path)),
     "summary": (a_summary, read_summary),
 }
 

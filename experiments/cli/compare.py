@@ -1,42 +1,79 @@
-"""`reclaimnet compare`: a scenario live and virtual, and the page that shows both."""
+"""The commands that compare worlds, systems and papers: `compare`, `sweep`, `storm`, `reproduce`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from dataclasses import replace as replaced
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from experiments.cli.simulate import described_with_trace
-from experiments.compare.comparison import ComparedQuantity, compare
-from experiments.compare.costs import measure_costs
-from experiments.compare.page import page, told
-from experiments.inputs.traces.trace_warnings import tell
-from experiments.results.events_file import write_events
-from experiments.results.live_display import Live
-from experiments.results.provenance import provenance
+from experiments.cli.options import (
+    Dask,
+    Out,
+    Overrides,
+    PolicyName,
+    PolicyNames,
+    Records,
+    ResultPage,
+    Seed,
+    UntilOver,
+    Workers,
+    console,
+)
 from experiments.runtime.exit_status import ExitStatus
-from experiments.worlds.live.run import COMPLETED, run_live
-from experiments.worlds.virtual import simulate
-from experiments.worlds.virtual.overheads import costs_of
-from topologies.writing import write_whole
+
+if TYPE_CHECKING:
+    from experiments.compare.comparison import ComparedQuantity
+    from experiments.storms.play import StormFailure
+    from experiments.storms.script import Script
+
+PANEL = "Compare"
+MOST_TOLD = 20  # promises that were broken
+STORMS_A_LINE = 400  # where there is no terminal to draw on
+app = typer.Typer()
 
 
-def compare_file(
-    console: Console, out: Path, scenario: str, *, seed: int | None = None, records: Sequence[Path] = ()
-) -> ExitStatus:
-    """Play a scenario file (or `example:NAME`) in both worlds; compare.html, compare.json and both runs' events into `out`."""
-    described, trace = described_with_trace(scenario, seed, records)
-    console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
-    tell(console, trace.warnings)
-    live = run_live(described, trace, out, lambda: Live(described, console))
+@app.command(rich_help_panel=PANEL)
+def compare(
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
+    ] = "example:two-worlds",
+    seed: Seed = None,
+    trace: Records = None,
+    out: Out = Path("out/compare"),
+) -> int:
+    """Run a scenario live and in virtual time; show both side by side, with the times of the machinery's own steps.
+
+    Exit status 0: completion times and downtime within 10 %, rates within 5 %; 1: further apart; 2: it could not be run;
+    3: not judged, since the machine did not keep up with the live run, or it was cut short.
+    """
+    import msgspec
+    from rich.table import Table
+
+    from experiments.cli.run import described_with_trace
+    from experiments.compare.comparison import compare as compared
+    from experiments.compare.costs import measure_costs
+    from experiments.compare.page import page, told
+    from experiments.inputs.traces.trace_warnings import tell
+    from experiments.results.events_file import write_events
+    from experiments.results.live_display import Live
+    from experiments.results.provenance import provenance
+    from experiments.worlds.live.run import COMPLETED, run_live
+    from experiments.worlds.virtual import simulate
+    from experiments.worlds.virtual.overheads import costs_of
+    from topologies.writing import write_whole
+
+    described, drawn = described_with_trace(scenario, seed, trace or ())
+    console.print(f"[bold]{described.name}[/bold]: live, then virtual; {drawn.origin}")
+    tell(console, drawn.warnings)
+    live = run_live(described, drawn, out, lambda: Live(described, console))
     assumed = costs_of(described.played().protocol)
-    measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
-    virtual = simulate(described, trace, costs=measured.costs, quiet=False)
-    usual = simulate(described, trace, quiet=False)
-    judged, beside = compare(live, virtual), compare(live, usual)
+    measured = measure_costs(live.facts, described.scale.apply(drawn), assumed)
+    virtual = simulate(described, drawn, costs=measured.costs, quiet=False)
+    usual = simulate(described, drawn, quiet=False)
+    judged, beside = compared(live, virtual), compared(live, usual)
     write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
     write_whole(
@@ -77,6 +114,8 @@ def compare_file(
 
 
 def _row(quantity: ComparedQuantity) -> dict[str, object]:
+    import msgspec
+
     return {**msgspec.to_builtins(quantity), "difference": quantity.difference, "near": quantity.is_near}
 
 
@@ -84,3 +123,278 @@ def _difference(quantity: ComparedQuantity) -> str:
     if quantity.difference is None:
         return "neither" if quantity.is_near else "one only"
     return f"[{'green' if quantity.is_near else 'red'}]{quantity.difference:+.1%}[/]"
+
+
+@app.command(rich_help_panel=PANEL)
+def sweep(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|SWEEP.toml",
+            help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
+        ),
+    ],
+    policy: PolicyNames = None,
+    override: Overrides = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="20: from 1 to 20; A:B: from A to B - 1; or some with commas.  [default: 1:6]"),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B",
+            help="Values of a key of the scenario, such as protocol.checkpoint_share=0.1,0.2; again for each further key.",
+        ),
+    ] = None,
+    trace: Records = None,
+    until_over: UntilOver = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Figures of summary.json that are compared and drawn, with commas.")
+    ] = None,
+    workers: Workers = None,
+    dask: Dask = None,
+    out: Out = Path("out/sweep"),
+) -> int:
+    """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
+
+    A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
+    results; 2: it could not be run.
+    """
+    from rich.table import Table
+
+    from experiments.inputs.seeds import seeds_of
+    from experiments.runtime.engines import Engine
+    from experiments.runtime.progress import progress_bar
+    from experiments.sweeps import run_sweep
+    from experiments.sweeps.plan import read_plan, value_of_key
+    from topologies.errors import SpecError
+
+    varied = [value_of_key(text) for text in set_ or []]
+    if len({key for key, _ in varied}) < len(varied):
+        raise SpecError("--set", ", ".join(key for key, _ in varied), "each key once, its values with commas")
+    plan = read_plan(
+        what,
+        policies=_words(policy),
+        overrides=override or (),
+        seeds=seeds_of(seeds) if seeds is not None else None,
+        values=dict(varied),
+        records=tuple(map(str, trace or ())),
+        until_over=until_over,
+        figures=_words(figures),
+    )
+    processes = workers or os.cpu_count() or 1
+    where = f"the workers of {dask}" if dask else f"{processes} processes"
+    console.print(f"[bold]{plan.scenario.name}[/bold]: {len(plan)} runs by {where}", highlight=False)
+    with progress_bar(console, "runs", len(plan)) as progress:
+        result = run_sweep(plan, Engine(processes, dask), out, progress)
+    page = result.write(out)
+    keys = result.plan.keys
+    table = Table(title=repr(result)[1:-1], title_style="bold")
+    for name in ("figure", "policy", *keys):
+        table.add_column(name)
+    for name in ("mean", "95 %", "difference", "95 %"):
+        table.add_column(name, justify="right")
+    before = None
+    for row in result.rows:
+        if before not in (None, row.figure):
+            table.add_section()
+        table.add_row(
+            "" if row.figure == before else row.figure,
+            row.policy,
+            *(value for _, value in row.values),
+            _number(row.mean),
+            _range(row.low, row.high),
+            _number(row.difference),
+            _range(row.difference_low, row.difference_high),
+        )
+        before = row.figure
+    console.print(table)
+    broken = list(result.broken)
+    for line in broken[:MOST_TOLD]:
+        console.print(f"[red]broken:[/red] {line}", highlight=False)
+    if len(broken) > MOST_TOLD:
+        console.print(f"and {len(broken) - MOST_TOLD} more")
+    console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}", highlight=False)
+    return ExitStatus.BROKEN if broken else ExitStatus.KEPT
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+@app.command(rich_help_panel=PANEL)
+def storm(
+    seeds: Annotated[str, typer.Option(help="Storms: 20, from 1 to 20; A:B, from A to B - 1.")] = "0:200",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Play this storm alone; shorten it if it fails.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Play this script again, and print its story.")] = None,
+    campus: Annotated[
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
+    ] = None,
+    policy: PolicyName = None,
+    override: Overrides = None,
+    workers: Workers = None,
+    out: Out = Path("out/storm"),
+) -> int:
+    """Play random campuses and faults in virtual time, with every promise checked after every event.
+
+    With --seed, a storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was
+    broken; 2: it could not be run.
+    """
+    from controller.core.policies.overrides import parse_overrides, with_overrides
+    from controller.user_policies import find_policy
+    from controller.warm_up import compile_once
+    from experiments.inputs.seeds import seeds_of
+    from experiments.runtime.progress import progress_bar
+    from experiments.storms.campaign import Campaign, run
+
+    if override:
+        policy = with_overrides(policy or "reclaimnet", parse_overrides(override))
+    if policy is not None:
+        find_policy(policy, "--policy")
+    compile_once()
+    if replay is not None:
+        return _replay(replay)
+    if seed is not None:
+        return _reproduce(out, seed, campus, policy)
+    chosen = seeds_of(seeds)
+    printed: set[int] = set()
+    with progress_bar(console, "storms", len(chosen), max(1, len(chosen) // STORMS_A_LINE)) as shown:
+
+        def progress(campaign: Campaign) -> None:
+            shown(campaign.storms, len(chosen), f"{len(campaign.failed)} failed")
+            for seed in campaign.failed.keys() - printed:
+                printed.add(seed)
+                _print(f"storm {seed}: {campaign.failed[seed]}"[:300])
+
+        processes = workers or os.cpu_count() or 1
+        campaign = run(chosen, campus_file=campus, policy=policy, processes=processes, progress=progress)
+    for kind, seed in {failure.kind: seed for seed, failure in reversed(campaign.failed.items())}.items():
+        _print(f"broken: {kind}\n  shorten it with reclaimnet storm --seed {seed}")
+    effects = sorted(key for key in campaign.counts if key.startswith("fault: ") and "upon" not in key)
+    faults = ", ".join(f"{key.removeprefix('fault: ')} {campaign.counts[key]}" for key in effects)
+    console.print(f"{campaign.events} events; faults that took effect: {faults}", highlight=False)
+    console.print(campaign.admissions, highlight=False)
+    console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
+    return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
+
+
+def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> ExitStatus:
+    """Print one storm's options and lines and play it; if it breaks a promise, write its shortest script."""
+    from experiments.storms.generate import options_of, script_of
+    from experiments.storms.shrink import shrink
+    from topologies.writing import write_whole
+
+    options = options_of(seed, campus_file=campus, policy=policy)
+    script = script_of(options)
+    _print(f"{options}\n\n{script}")
+    failure = _play_once(script, f"storm {seed}")
+    if failure is None:
+        return ExitStatus.KEPT
+    remark = f"storm {seed}, shrunk. {failure}".replace("\n", " ")[:240]
+    short = replaced(shrink(script, failure), remarks=(remark,))
+    _print(f"\nshrunk:\n{short}")
+    path = out / f"storm_{seed}.txt"
+    write_whole(path, str(short))
+    console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
+    return ExitStatus.BROKEN
+
+
+def _replay(file: Path) -> ExitStatus:
+    """Play one script again and print its story. SpecError: it cannot be read."""
+    from experiments.storms.script import parse
+    from topologies import reading
+    from topologies.errors import SpecError
+
+    script = parse(reading.read_text(file, "a script of a storm"), str(file))
+    try:
+        failure = _play_once(script, file.name)
+    except SpecError as error:
+        raise error if error.source else error.within(str(file)) from None
+    return ExitStatus.KEPT if failure is None else ExitStatus.BROKEN
+
+
+def _play_once(script: Script, name: str) -> StormFailure | None:
+    """Play a script, and print the story of its failure."""
+    from experiments.storms.play import play
+
+    failure = play(script, tells_story=True).failure
+    if failure is not None:
+        _print("\n".join([f"{name}: {failure}", *(f"  {line}" for line in failure.story)]))
+    console.print(f"1 storm, {int(failure is not None)} failed")
+    return failure
+
+
+def _print(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command(rich_help_panel=PANEL)
+def reproduce(
+    claims: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables and figures of the papers: A-table3 A-table4 A-fig3 A-fig4 A-fig6 A-fig7 A-fig9 A-drift A-gap, "
+            "B2 ... B5, AB-queue, traces (with --trace), or all."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Instead of each claim's own number.")] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "--system",
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated.",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="A folder of recorded owners (counts or lifetimes: see docs/traces.md), which the claim traces plays.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Of traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."),
+    ] = None,
+    dask: Dask = None,
+    result: ResultPage = None,
+    out: Out = Path("out/claims"),
+) -> int:
+    """Run tables and figures of the papers again: values beside the printed ones, picture, verdict, one page of all.
+
+    Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
+    1: something was not reproduced; 2: it could not be run.
+    """
+    from experiments.claims.reproduce import reproduce as run
+
+    return run(
+        console,
+        out,
+        claims or [],
+        quick=quick,
+        seeds=seeds,
+        systems=policy or [],
+        records=trace,
+        only=only or [],
+        result=result,
+        dask=dask,
+    )

@@ -1,4 +1,4 @@
-"""The command line: options of all commands, and the way that each ends. `commands` has the commands, group by group."""
+"""The command line: options of all commands, and the way that each ends. A module for each group has the commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.commands import change, compare, look, measure, run, tend
+from experiments.cli import change, compare, look, measure, run, tend
 from experiments.cli.options import console, put_away
 from experiments.runtime import exit_status
 from testbed.logs import LEVELS, VARIABLE

@@ -26,6 +26,7 @@ from topologies.writing import naming
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
+ORACLE = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
 WEB_PORT = 8080
 MAX_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
@@ -165,7 +166,7 @@ def _more_policies(incomplete: str) -> list[str]:
 
 
 def _systems(incomplete: str) -> list[str]:
-    return _policies(incomplete) + [name for name in ("oracle",) if name.startswith(incomplete)]
+    return _policies(incomplete) + [name for name in (ORACLE,) if name.startswith(incomplete)]
 
 
 def _gid(group: str | None) -> int | None:

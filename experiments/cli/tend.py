@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli.options import Json, console, print_json
+from experiments.runtime.exit_status import ExitStatus
 
 PANEL = "Tend"
 app = typer.Typer()
@@ -29,7 +30,7 @@ def clean(
     running: Annotated[
         bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
     ] = False,
-) -> None:
+) -> ExitStatus:
     """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
     from testbed.emulation.safety.cleaning import clean_up
 
@@ -41,4 +42,4 @@ def clean(
     for line in report.failed:
         console.print(f"[red]could not remove[/red] {line}")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
-    raise typer.Exit(2 if report.failed else 0)
+    return ExitStatus.NOT_RUN if report.failed else ExitStatus.KEPT

@@ -1,0 +1,272 @@
+"""The commands that play a scenario or build a campus: `demo`, `run`, `simulate`, `up`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.cli.options import (
+    ORACLE,
+    AgentsPerProcess,
+    Hosts,
+    Out,
+    Overrides,
+    Owners,
+    Records,
+    Seed,
+    SystemName,
+    UntilOver,
+    Web,
+    WithWeb,
+    console,
+)
+from experiments.runtime.exit_status import ExitStatus
+from topologies.spec import Fabric
+
+if TYPE_CHECKING:
+    from experiments.inputs.scenario import Scenario
+    from experiments.inputs.traces import Trace
+    from experiments.worlds.oracle import OracleRun
+
+PANEL = "Run"
+app = typer.Typer()
+
+
+@app.command(cls=WithWeb, rich_help_panel=PANEL)
+def demo(
+    hosts: Hosts = 12,
+    seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
+    trace: Records = None,
+    group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
+    out: Out = Path("out/demo"),
+) -> int:
+    """Build a campus, let jobs run and owners reclaim, and report.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short.
+    """
+    from experiments.inputs.scenario import demo_scenario
+    from experiments.inputs.traces import trace_of
+
+    scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
+    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out)
+
+
+@app.command(cls=WithWeb, rich_help_panel=PANEL)
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    override: Overrides = None,
+    seed: Seed = None,
+    trace: Records = None,
+    group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
+    out: Out = Path("out/run"),
+) -> int:
+    """Run a scenario of your own, live."""
+    described, drawn = described_with_trace(str(scenario), seed, trace or (), overrides=override or ())
+    return _play_live(described, drawn, group, agents_per_process, web, out)
+
+
+def _play_live(
+    scenario: Scenario,
+    trace: Trace,
+    owners_gid: int | None,
+    agents_per_process: int | None,
+    web: int | None,
+    out: Path,
+) -> ExitStatus:
+    """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
+    from experiments.cli.dashboard import page_beside
+    from experiments.cli.results import write_results
+    from experiments.inputs.traces.trace_warnings import tell
+    from experiments.results.live_display import Live
+    from experiments.results.provenance import provenance
+    from experiments.worlds.live.run import COMPLETED, run_live
+
+    console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
+    tell(console, trace.warnings)
+    outcome = run_live(
+        scenario,
+        trace,
+        out,
+        lambda: Live(scenario, console),
+        owners_gid=owners_gid,
+        agents_per_process=agents_per_process,
+        beside=lambda world: page_beside(console, world.campus.id, web),
+    )
+    registered_s = outcome.context.fidelity.figures["agents_registered_s"]
+    said = f"all agents had registered {registered_s:.2f} s after the campus stood"
+    summary = write_results(console, out, outcome, provenance(scenario), said)
+    if summary.invariants_broken:
+        return ExitStatus.BROKEN
+    return ExitStatus.KEPT if outcome.context.ended == COMPLETED else ExitStatus.CUT_SHORT
+
+
+@app.command(rich_help_panel=PANEL)
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
+    policy: SystemName = None,
+    override: Overrides = None,
+    seed: Seed = None,
+    trace: Records = None,
+    until_over: UntilOver = False,
+    draw_only: Annotated[
+        bool,
+        typer.Option(
+            "--draw-only",
+            help="Play nothing: write the trace as a file to change and play.",
+        ),
+    ] = False,
+    out: Out = Path("out/simulate"),
+) -> int:
+    """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
+    """
+    from controller.warm_up import compile_once
+    from experiments.cli.results import write_results
+    from experiments.inputs.traces.trace_file import write_trace
+    from experiments.inputs.traces.trace_warnings import tell
+    from experiments.results.events_file import digest, write_run
+    from experiments.results.provenance import provenance
+    from experiments.worlds.oracle import run_oracle
+    from experiments.worlds.virtual.run import simulate as play
+    from topologies.units import format_duration
+
+    row = None if policy == ORACLE else policy
+    described, drawn = described_with_trace(scenario, seed, trace or (), policy=row, overrides=override or ())
+    if draw_only:
+        tell(console, drawn.warnings)
+        for file in write_trace(out, described, drawn):
+            console.print(file, highlight=False)
+        return ExitStatus.KEPT
+    size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
+    console.print(f"[bold]{described.name}[/bold]: {size}, {drawn.origin}")
+    compile_once()
+    if policy == ORACLE:
+        planned = run_oracle(described, drawn, until_over=until_over)
+        _write_windows(out, planned)
+        run = planned.run
+    else:
+        run = play(described, drawn, until_over=until_over)
+    write_run(out, run.facts, run.context.campus)
+    said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
+    summary = write_results(console, out, run, provenance(described), said)
+    return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
+
+
+def _write_windows(out: Path, planned: OracleRun) -> None:
+    """Print a row a window of the oracle's plan, one for all amendments, and write every window into `out`/windows.json."""
+    import msgspec
+    from rich.table import Table
+
+    from topologies.units import format_duration
+    from topologies.writing import write_whole
+
+    table = Table(
+        "window", "jobs", "ends of stays", "variables", "objective s", "bound s", "gap", "CPU s", ""
+    )
+    whole = [window for window in planned.windows if not window.amends]
+    rows = [(f"{n}, from {format_duration(window.from_s)}", [window]) for n, window in enumerate(whole, 1)]
+    if amended := [window for window in planned.windows if window.amends]:
+        rows.append((f"{len(amended)} amendments", amended))
+    for name, windows in rows:  # sums, the worst gap, every status
+        table.add_row(
+            name,
+            str(sum(window.jobs for window in windows)),
+            str(sum(len(window.chosen) for window in windows)),
+            str(sum(window.variables for window in windows)),
+            f"{sum(window.objective_s for window in windows):.3f}",
+            f"{sum(window.bound_s for window in windows):.3f}",
+            f"{max(window.gap for window in windows):.2%}",
+            f"{sum(window.solve_s for window in windows):.2f}",
+            ", ".join(sorted({window.status for window in windows})),
+        )
+    console.print(table)
+    console.print(f"the schedule ({planned.schedule}) lost {format_duration(planned.lost_s)} of a GPU")
+    figures = [
+        {key: value for key, value in msgspec.to_builtins(window).items() if key != "chosen"}
+        for window in planned.windows
+    ]
+    write_whole(out / "windows.json", msgspec.json.encode(figures))
+
+
+def described_with_trace(
+    scenario: str,
+    seed: int | None,
+    records: Sequence[Path],
+    *,
+    policy: str | None = None,
+    overrides: Sequence[str] = (),
+) -> tuple[Scenario, Trace]:
+    """Load a scenario (a file or `example:NAME`), changed by the options, and its owners, recorded or drawn."""
+    from controller.core.policies.overrides import parse_overrides
+    from controller.user_policies import find_policy
+    from experiments.inputs.scenario import load
+    from experiments.inputs.traces import trace_of
+
+    described = load(scenario)
+    protocol = described.protocol
+    if policy is not None:
+        find_policy(policy, "--policy")
+        protocol = replace(protocol, policy=policy)
+    if overrides:
+        protocol = replace(protocol, override=parse_overrides(overrides))
+    described = replace(described, protocol=protocol, seed=described.seed if seed is None else seed)
+    return described, trace_of(described, records)
+
+
+@app.command(cls=WithWeb, rich_help_panel=PANEL)
+def up(
+    campus: Annotated[
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
+    ] = None,
+    hosts: Hosts = 12,
+    buildings: Annotated[
+        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
+    ] = None,
+    agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
+    fabric: Annotated[
+        Fabric | None, typer.Option("--fabric", help="Switches of another kind than the campus file says.")
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            "--controller",
+            metavar="tcp:ADDRESS:PORT|unix:PATH",
+            help="An OpenFlow controller instead of the campus's own; tcp: inside the switches' namespace.",
+        ),
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
+    ] = None,
+    group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
+    out: Out = Path("out/up"),
+) -> None:
+    """Build a campus and give Mininet's command line on it."""
+    from experiments.cli.up import up as run
+
+    run(
+        console,
+        out,
+        campus,
+        hosts=hosts,
+        buildings=min(3, hosts) if buildings is None else buildings,
+        agents=agents,
+        fabric=fabric,
+        controller=controller,
+        script=script,
+        owners_gid=group,
+        agents_per_process=agents_per_process,
+        web=web,
+    )
