@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +51,18 @@ def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCampus]:
         assert clean_up(place).failed == []
     with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), root=root) as net:
         yield net
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for tests of pages."""
+    from tests.test_pages_scripts import CHROMIUM
+
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: make test-extras")
+    with api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from mininet.log import setLogLevel
 from testbed import linux
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
+from tests.live_campus import needs_root
 from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 kernel = [pytest.mark.kernel, needs_root]
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 setLogLevel("error")

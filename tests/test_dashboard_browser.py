@@ -1,7 +1,6 @@
 """The live page in a browser: its console stays empty, it follows and replays runs, shows events, and owners' switches act."""
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -19,31 +18,10 @@ from tests import dashboard_runs as runs
 from tests.emulation_campuses import kernel
 from tests.live_campus import running
 from tests.test_dashboard import get
+from tests.test_pages_browser import CHROMIUM, violations
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
-pytestmark = [
-    pytest.mark.extra,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"),
-]
+pytestmark = [pytest.mark.extra, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
 WAIT_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
-    )
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -137,21 +115,17 @@ def test_all_of_it_fits_a_narrow_screen_and_is_reached_by_keys(browser: Any, rep
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_can_be_read_by_everybody(browser: Any, replay: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
     shown = Page(browser, replay)
     shown.page.emulate_media(color_scheme=scheme)
     shown.page.locator("#time").evaluate("(t) => { t.value = 12; t.dispatchEvent(new Event('input')); }")
     shown.until("document.querySelectorAll('.node.busy').length > 3")
     shown.page.locator("[data-host=h1]").click()
-    wcag = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
-    found = axe.Axe().run(shown.page, options=wcag).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    assert violations(shown.page) == []
     # on a telephone a list scrolls sideways also when nothing is in it
     shown.page.set_viewport_size({"width": 400, "height": 900})
     shown.page.locator("#find-job").fill("no such job")
     shown.until("document.querySelectorAll('#jobs tr').length === 0")
-    found = axe.Axe().run(shown.page, options=wcag).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    assert violations(shown.page) == []
     shown.close()
 
 

@@ -17,19 +17,6 @@ from controller.persistence.journal import Journal, export_jsonl, read_facts
 from testbed.errors import SetupError
 
 
-def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    for number in range(3):
-        journal.begin()
-        journal.append_input(float(number), ev.Woke())
-        journal.append_fact(float(number), facts.JobQueued(f"j{number}", number, 1.5))
-        journal.commit()
-    journal.close()
-    assert list(read_facts(tmp_path / "j.sqlite")) == [
-        (float(n), facts.JobQueued(f"j{n}", n, 1.5)) for n in range(3)
-    ]
-
-
 def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     child = os.fork()

@@ -1,7 +1,6 @@
 """The kill-switch under a storm of SYNs: the real programs, the real tools, and what is written of them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from experiments.benchmarks.frame import Run
 from experiments.benchmarks.killswitch import AGENT, KILLED, LISTENER, MAP, OF_CAMPUS, WORDS, figures
 from experiments.benchmarks.syn_storm import Trial
 from testbed.emulation.safety.ledger import PIN_ROOT
+from tests.live_campus import needs_root
 from tests.shown import shown
 
 
@@ -45,7 +45,7 @@ def test_counts_agree_only_if_the_program_dropped_what_the_storm_misses() -> Non
 
 
 @pytest.mark.kernel
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
+@needs_root
 @pytest.mark.timeout(120)
 def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,6 @@
 """`reclaimnet measure` of scale, bring-up and snapshots: scenarios, figures, and a small run of each."""
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -86,7 +85,7 @@ def test_the_table_shows_every_size_and_the_goals_the_largest() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.campus
-@pytest.mark.skipif(os.geteuid() != 0, reason="a campus needs root")
+@needs_root
 def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
     figures = in_fresh_process(scale.__name__, 8, 3.0, "idle", tmp_path)
     assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]

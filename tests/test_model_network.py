@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.model.network import FluidNetwork, Sharing
+from testbed.model.network import FluidFlow, FluidNetwork, Sharing
 from tests.demands import Demand, fill
 from topologies.spec import DirectedLink, ResearchReserve, TrafficClass
 
@@ -63,26 +63,6 @@ def test_a_link_that_goes_down_stops_its_flows_and_coming_up_lets_them_go_on() -
     assert net.next_end_s() == pytest.approx(12.0 + 750.0 / 50.0)
 
 
-# ---------------------------------------------------------------- classes
-def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve() -> None:
-    net = FluidNetwork({AB: 100.0, BC: 100.0}, reserve=RESERVE)
-    net.start("presync", [AB, BC], PRESYNC, inf, 100.0, 0.0)
-    assert rates(net) == {"presync": 100.0}
-    changed = net.start("research", [BC], RESEARCH, inf, 20.0, 1.0)
-    assert rates(net) == {"presync": 80.0, "research": 20.0}
-    assert {flow.key for flow in changed} == {"presync", "research"}
-    net.regrant("research", inf, 2.0)
-    assert rates(net) == {"presync": 70.0, "research": 30.0}
-    net.start("planned", [BC], PLANNED, inf, 60.0, 3.0)
-    assert rates(net) == {"presync": 10.0, "research": 30.0, "planned": 60.0}
-    net.set_capacity(BC, 50.0, 4.0)
-    assert rates(net) == {"presync": 0.0, "research": 0.0, "planned": 50.0}
-    net.stop("planned", 5.0)
-    assert rates(net) == {"presync": 35.0, "research": 15.0}
-    net.stop("research", 6.0)
-    assert rates(net) == {"presync": 50.0}
-
-
 # ---------------------------------------------------------------- errors
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -121,7 +101,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from([*((each, False) for each in Sharing), (Sharing.PRIORITY, True)]))
-def test_after_any_changes_rates_are_those_of_water_filling(
+def test_after_any_changes_rates_are_those_of_water_filling_and_flows_that_changed_are_named(
     changes: list[tuple],  # type: ignore[type-arg]
     rule: tuple[Sharing, bool],
 ) -> None:
@@ -129,16 +109,19 @@ def test_after_any_changes_rates_are_those_of_water_filling(
     capacity = dict.fromkeys(LINKS, 100.0)
     net = FluidNetwork(capacity, sharing, RESERVE) if spares else FluidNetwork(capacity, sharing)
     for now_s, (kind, *what) in enumerate(changes):
-        present = [flow.key for flow in net.flows()]
+        before, changed = rates(net), list[FluidFlow]()
+        present = list(before)
         if kind == "start":
-            net.start(f"f{now_s}", what[0], what[1], inf, what[2], float(now_s))
+            changed = net.start(f"f{now_s}", what[0], what[1], inf, what[2], float(now_s))
         elif kind == "capacity":
             capacity[what[0]] = what[1]
-            net.set_capacity(what[0], what[1], float(now_s))
+            changed = net.set_capacity(what[0], what[1], float(now_s))
         elif present and kind == "stop":
-            net.stop(present[what[0] % len(present)], float(now_s))
+            _, changed = net.stop(present[what[0] % len(present)], float(now_s))
         elif present:
-            net.regrant(present[what[0] % len(present)], what[1], float(now_s))
+            changed = net.regrant(present[what[0] % len(present)], what[1], float(now_s))
+        others = {key for key, rate in rates(net).items() if rate != before.get(key, 0.0)}
+        assert others <= {flow.key for flow in changed}
         assert rates(net) == pytest.approx(expected(net, capacity, sharing, spares), rel=1e-6, abs=1e-6)
     for link in LINKS:
         assert net.load_bytes_per_s(link) <= capacity[link] * (1.0 + 1e-9) + 1e-9

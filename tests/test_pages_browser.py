@@ -20,7 +20,6 @@ from tests.test_pages_scripts import CHROMIUM, KINDS, page
 from topologies import presets
 from topologies.scale import Scale
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test-extras")
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
 pytestmark = [pytest.mark.extra, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
 
@@ -29,12 +28,10 @@ DAY_S = 86400.0
 LONGEST_PAGE_BYTES = 1_500_000
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+def violations(tab: Any, context: Any = None) -> list[tuple[str, str]]:
+    """Rules of WCAG AA that a page breaks, with the first element that does."""
+    looked = axe_playwright.Axe().run(tab, context, {"runOnly": WCAG})
+    return [(each["id"], each["nodes"][0]["html"]) for each in looked.response["violations"]]
 
 
 @pytest.fixture
@@ -112,9 +109,7 @@ def test_no_page_breaks_wcag_aa_in_light_or_dark_wide_or_narrow(
     for width, scheme in ((1300, "light"), (400, "dark")):
         tab = opened(file, width, color_scheme=scheme)
         # marks of charts have neither text nor role until they are reached, and there are thousands
-        looked = axe_playwright.Axe().run(tab, {"exclude": [[".marks"]]}, {"runOnly": WCAG})
-        found = looked.response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        assert violations(tab, {"exclude": [[".marks"]]}) == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 

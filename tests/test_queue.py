@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.core.queueing.controllers.algorithm1 import Algorithm1, next_level
 from controller.core.queueing.controllers.controller import Controller
-from controller.core.queueing.queue import Dispatch, Offer, OnDemand, Queued, SpotJob, SpotQueue, Standing
+from controller.core.queueing.queue import Dispatch, Offer, OnDemand, Queued, SpotJob, SpotQueue
 from controller.core.queueing.replay import Rule
 
 
@@ -31,14 +31,6 @@ def test_an_offer_passes_over_jobs_that_do_not_fit() -> None:
     assert queue.offer(1, 5.0, memory_bytes=24e9) == Dispatch("small", 1, 4.0, True)
     assert queue.waiting() == ["large"]
     assert Offer(2, capability=7.5).suits(SpotJob("new", 0.0, 8.0)) is False
-
-
-def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> None:
-    queue = SpotQueue(Controller(Rule(0.0)), math.inf)
-    assert queue.offer(1, 0.0) == Standing(1, math.inf)
-    assert queue.offer(2, 1.0) == Standing(2, math.inf)
-    assert queue.submit(job("a"), 5.0, 0.9) == Dispatch("a", 1, 0.0, True)
-    assert queue.statistics.mean_cost(10.0) == 1.0
 
 
 def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wait() -> None:

@@ -112,17 +112,6 @@ def test_the_least_level_of_all_never_falls_when_capacity_grows(case: Case) -> N
 
 
 # ---------------------------------------------------------------- cases
-def test_a_flow_held_down_elsewhere_leaves_room_on_the_trunk_and_the_binding_links_are_named() -> None:
-    demands = [
-        Demand("far", (LEAF, TRUNK)),
-        Demand("near", (TRUNK,)),
-        Demand("side", (SPUR,), cap_bytes_per_s=3.0),
-    ]
-    filling = fill(demands, {TRUNK: 10.0, LEAF: 2.0, SPUR: 100.0})
-    assert filling.rates == {"far": 2.0, "near": 8.0, "side": 3.0}
-    assert filling.bottleneck == {"far": LEAF, "near": TRUNK, "side": None}
-
-
 def test_a_link_whose_floors_leave_nothing_is_settled_even_where_one_floor_drowns_in_the_rounding_of_another() -> (
     None
 ):
