@@ -1,6 +1,6 @@
 """The description of one run: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`.
 
-The parameters are declared in `controller.core.parameters`, `parts`, `owners` (random ones by `law`) and `user_jobs`;
+The parameters are declared in `controller.core.parameters`, `parts`, `owners` (random ones by `law`), `job` and `user_jobs`;
 `topologies.fields` has their checks, texts in files and scaling.
 """
 

@@ -66,8 +66,10 @@ def dumps(scenario: Scenario) -> str:
         sections.append(("[background]", scenario.background))
     for head, part in sections:
         lines += ["", head, *(f"{name} = {text}" for name, text in fields.pairs(part))]
-    for job in scenario.user_jobs:
-        lines += ["", "[[jobs.own]]" if scenario.generates_jobs else "[[jobs]]", *toml_of(job)]
+    head = "[[jobs.own]]" if scenario.generates_jobs else "[[jobs]]"
+    for own in scenario.user_jobs:
+        if own.job.given is not None:
+            lines += ["", head, *toml_of(own.at_s, own.job.given)]
     lines += ["", "[campus]", *files.campus_lines(scenario.campus, "campus.")]
     return "\n".join(lines) + "\n"
 
@@ -91,11 +93,12 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
-        jobs, user_jobs = Jobs(count=0), read_user_jobs(table.tables("jobs"), folder)
+        jobs, own = Jobs(count=0), list(table.tables("jobs"))
     else:
         generated = table.table("jobs")
-        user_jobs = read_user_jobs(generated.tables("own"), folder)
+        own = list(generated.tables("own"))
         jobs = fields.read(Jobs, generated)
+    user_jobs = read_user_jobs(own, folder, jobs.dirty_fraction)
     sections: dict[str, Any] = {
         key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items() if part is not Jobs
     }

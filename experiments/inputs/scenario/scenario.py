@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.overrides import with_overrides
 from controller.user_policies import find_policy
+from experiments.inputs.scenario.job import JobArrival
 from experiments.inputs.scenario.owners import Owners, check_order
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
-from experiments.inputs.scenario.user_jobs import UserJob, check_names
+from experiments.inputs.scenario.user_jobs import check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
 from topologies.fields import make_plain
@@ -42,7 +43,7 @@ class Scenario:
     queue: Queue = field(default_factory=Queue)
     protocol: Protocol = field(default_factory=Protocol)
     jobs: Jobs = field(default_factory=Jobs)
-    user_jobs: tuple[UserJob, ...] = ()  # beside the generated ones
+    user_jobs: tuple[JobArrival, ...] = ()  # beside the generated ones
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
@@ -139,15 +140,15 @@ class Scenario:
                 self._check_own_fit(role, hosts)
                 if self.generates_jobs:
                     self._check_generated_fit(role, [model for _, model in hosts])
-        for job in self.user_jobs:
-            if not job.at_s < self.duration_s:
+        for own in self.user_jobs:
+            if not own.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"
-                raise SpecError(f"jobs.{job.name}.at", format_duration(job.at_s), allowed)
+                raise SpecError(f"jobs.{own.job.name}.at", format_duration(own.at_s), allowed)
         if self.generates_jobs:
             self._check_amounts()
 
     def _check_own_fit(self, role: Role, hosts: Sequence[tuple[int, GpuModel]]) -> None:
-        for job in self.user_jobs:
+        for job in (own.job for own in self.user_jobs):
             memory, capability = job.memory_bytes, job.min_capability
             fitting = [
                 gpus for gpus, m in hosts if m.compute_capability >= capability and m.memory_bytes >= memory
@@ -157,7 +158,7 @@ class Scenario:
                 has = [f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}" for m in models]
                 asked = f"{format_size(memory)} of memory, capability {capability:g}"
                 raise SpecError(f"jobs.{job.name}", asked, f"what some {role} GPU has: {'; '.join(has[:12])}")
-            if job.given.gpus > max(fitting):
+            if job.given is not None and job.given.gpus > max(fitting):
                 allowed = f"at most {max(fitting)}: no {role} host has more such GPUs"
                 raise SpecError(f"jobs.{job.name}.gpus", job.given.gpus, allowed)
 

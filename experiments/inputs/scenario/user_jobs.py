@@ -6,15 +6,15 @@ The keys are those of a job file (`experiments.inputs.job_file`), and `at`. Path
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from experiments.inputs.job_file import JobKeys, ProgramKeys, read_job
+from experiments.inputs.scenario.job import JobArrival, JobDraw
 from testbed.messages import JobSpec
 from testbed.workloads.submission import EXECUTABLE, cannot_be_made
 from topologies import keys, toml
-from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.fields import keys_of
 from topologies.keys import Kind
@@ -23,38 +23,7 @@ from topologies.tables import Table
 AT: Final = keys.number(Dimension.DURATION)  # when it is submitted, from the run's beginning
 
 
-@dataclass(frozen=True, slots=True)
-class UserJob:
-    """A job of a user's own: `given` as it was read; the other figures follow the scenario's scale."""
-
-    at_s: float = field(metadata=DURATION)
-    payload_bytes: int = field(metadata=SIZE)
-    step_s: float = field(metadata=DURATION)
-    memory_bytes: float = field(metadata=SIZE)
-    min_capability: float = field(metadata=NUMBER)
-    loss_budget_s: float = field(metadata=DURATION)
-    given: JobSpec
-
-    @classmethod
-    def of(cls, given: JobSpec, at_s: float = 0.0) -> UserJob:
-        """Return a job as it is submitted, at real scale."""
-        return cls(
-            at_s,
-            given.payload_bytes,
-            given.step_s,
-            given.memory_bytes,
-            given.min_capability,
-            given.loss_budget_s,
-            given,
-        )
-
-    @property
-    def name(self) -> str:
-        """The job's name."""
-        return self.given.name
-
-
-def read_user_jobs(tables: Iterable[Table], folder: Path) -> tuple[UserJob, ...]:
+def read_user_jobs(tables: Iterable[Table], folder: Path, dirty_fraction: float) -> tuple[JobArrival, ...]:
     """Return the jobs of a list of tables. SpecError names key, value and the allowed ones."""
     jobs = []
     for number, table in enumerate(tables, 1):
@@ -62,25 +31,35 @@ def read_user_jobs(tables: Iterable[Table], folder: Path) -> tuple[UserJob, ...]
         spec = read_job(table, f"own{number}", folder)
         if why := cannot_be_made(spec):
             raise SpecError(table.path("workload"), spec.workload, why)
-        jobs.append(UserJob.of(spec, at_s))
+        job = JobDraw(
+            spec.name,
+            spec.payload_bytes,
+            spec.steps,
+            spec.step_s,
+            dirty_fraction,
+            spec.memory_bytes,
+            spec.min_capability,
+            spec.loss_budget_s,
+            given=spec,
+        )
+        jobs.append(JobArrival(at_s, job))
     return tuple(jobs)
 
 
-def check_names(jobs: Iterable[UserJob], *, beside_generated: bool) -> None:
+def check_names(arrivals: Iterable[JobArrival], *, beside_generated: bool) -> None:
     """Raise SpecError for two jobs of one name, or a name that a generated job may have (j1, j2, ...)."""
     names: set[str] = set()
-    for job in jobs:
-        generated = beside_generated and job.name[:1] == "j" and job.name[1:].isdecimal()
-        if job.name in names or generated:
+    for name in (arrival.job.name for arrival in arrivals):
+        generated = beside_generated and name[:1] == "j" and name[1:].isdecimal()
+        if name in names or generated:
             taken = ", nor j1, j2, ... as generated jobs are called" if beside_generated else ""
-            raise SpecError("jobs.name", job.name, f"a name that no job before it has{taken}")
-        names.add(job.name)
+            raise SpecError("jobs.name", name, f"a name that no job before it has{taken}")
+        names.add(name)
 
 
-def toml_of(job: UserJob) -> Iterator[str]:
-    """Yield the lines of its table, without the head."""
-    given = job.given
-    yield f"at = {AT.text(job.at_s)}"
+def toml_of(at_s: float, given: JobSpec) -> Iterator[str]:
+    """Yield the lines of a job's table, without the head."""
+    yield f"at = {AT.text(at_s)}"
     for name, kind, _ in keys_of(JobKeys):
         value = getattr(given, name)
         if value is not None and not (name == "workload" and value == EXECUTABLE):

@@ -6,16 +6,12 @@ is paper A's, `recorded` reads one from files: `availability_counts`, `lifetimes
 coordinator's decisions.
 """
 
+from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.generated import generate
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.inputs.traces.recorded import check_hosts, load_trace, records_of, trace_of
-from experiments.inputs.traces.trace import (
-    BackgroundTraffic,
-    JobArrival,
-    JobDraw,
-    Trace,
-)
+from experiments.inputs.traces.trace import BackgroundTraffic, Trace
 
 __all__ = [
     "BackgroundTraffic",

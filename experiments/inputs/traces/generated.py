@@ -16,17 +16,12 @@ from experiments.inputs.scenario import (
     Owners,
     Scenario,
 )
+from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
-from experiments.inputs.traces.trace import (
-    JobArrival,
-    JobDraw,
-    Recorded,
-    Trace,
-    in_order,
-)
+from experiments.inputs.traces.trace import Recorded, Trace, in_order
 
 INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
 
@@ -69,26 +64,7 @@ def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
 
 def with_user_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[JobArrival, ...]:
     """Return the scenario's own jobs that arrive before the run ends, among others, in order of time."""
-    if not scenario.user_jobs:
-        return others
-    own = [
-        JobArrival(
-            job.at_s,
-            JobDraw(
-                name=job.name,
-                payload_bytes=max(1, job.payload_bytes),
-                steps=job.given.steps,
-                step_s=job.step_s,
-                dirty_fraction=scenario.jobs.dirty_fraction,
-                memory_bytes=job.memory_bytes,
-                min_capability=job.min_capability,
-                loss_budget_s=job.loss_budget_s,
-                given=job.given,
-            ),
-        )
-        for job in scenario.user_jobs
-        if job.at_s < scenario.duration_s
-    ]
+    own = [arrival for arrival in scenario.user_jobs if arrival.at_s < scenario.duration_s]
     return tuple(sorted([*others, *own], key=lambda arrival: arrival.at_s))
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from experiments.inputs.scenario import Scenario, dumps
+from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.generated import arrivals, with_user_jobs
-from experiments.inputs.traces.trace import BackgroundTraffic, JobArrival, JobDraw, Trace, in_order
+from experiments.inputs.traces.trace import BackgroundTraffic, Trace, in_order
 from topologies.errors import SpecError
 from topologies.writing import write_whole
 

@@ -227,12 +227,12 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
 
 def check_user_jobs(scenario: Scenario) -> None:
     """Check that agents here can run and scale the user's own jobs; import their workloads. SpecError: one cannot."""
-    for job in scenario.user_jobs:
-        played = scenario.scale.apply(job)
-        check_runs(msgspec.structs.replace(job.given, payload_bytes=played.payload_bytes), Path.cwd())
-        if job.given.workload != "synthetic" and scenario.scale != Scale():
+    for job in (own.job for own in scenario.user_jobs):
+        spec, played = job.spec(), scenario.scale.apply(job)
+        check_runs(msgspec.structs.replace(spec, payload_bytes=played.payload_bytes), Path.cwd())
+        if spec.workload != "synthetic" and scenario.scale != Scale():
             allowed = "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
-            raise SpecError(f"jobs.{job.name}", job.given.workload, allowed)
+            raise SpecError(f"jobs.{job.name}", spec.workload, allowed)
 
 
 def run_live(
