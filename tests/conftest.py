@@ -47,7 +47,7 @@ def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCampus]:
     from topologies.units import GBIT_PER_S
 
     root = tmp_path_factory.mktemp("campus")
-    for place in {ledger.parent for ledger in root.parents[1].glob("pytest-*/*/*.ledger")}:
+    for place in {ledger.parent for ledger in root.parents[1].glob("pytest-*/campus*/*.ledger")}:
         assert clean_up(place).failed == []
     with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), root=root) as net:
         yield net

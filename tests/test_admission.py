@@ -50,11 +50,6 @@ def test_flows_admitted_earlier_keep_their_floors() -> None:
     assert p3.edf_stop([urgent], 0.0, {TRUNK: 11.0}, committed).admitted == {"urgent": 4.0}
 
 
-def test_nothing_is_admitted_on_a_link_whose_share_shrank_below_its_promises() -> None:
-    committed = [Held("held", (TRUNK,), 7.0)]
-    assert p3.edf_stop([flow("tiny", 1e-6, 10.0)], 0.0, {TRUNK: 5.0}, committed).admitted == {}
-
-
 def test_without_admission_everybody_tries_and_nobody_is_promised_anything() -> None:
     answer = p3.admit_all([flow("a", 1e9, 1.0), flow("b", 1e9, 0.0)], 5.0, {TRUNK: 1.0})
     assert answer == p3.Admission({"a": 0.0, "b": 0.0}, {})

@@ -61,13 +61,6 @@ def test_checkpoints_that_borrow_leave_what_research_asks_for_of_its_reserve(
     assert free(lending, ACCESS, for_checkpoints=True) == pytest.approx(least * PAYLOAD_SHARE)
 
 
-@pytest.mark.parametrize(("asked", "most_lost"), [(31.0, 0.5), (100.0, 0.71), (50.0, 1.0)])
-def test_whatever_research_may_lose_its_reserve_is_kept(asked: float, most_lost: float) -> None:
-    measured = links(most_lost)
-    measured.measured({ACCESS: asked})
-    assert free(measured, ACCESS) == pytest.approx(70.0 * PAYLOAD_SHARE)
-
-
 def test_transfers_that_got_less_than_their_grant_lower_the_answer_for_their_link_only() -> None:
     measured = links()
     for share in (0.98, 0.97, 0.5, 0.99):

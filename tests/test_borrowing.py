@@ -51,16 +51,6 @@ def test_two_streams_of_a_host_have_its_link_together_and_no_more(world: World) 
     assert world.promises() == []
 
 
-def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_share(world: World) -> None:
-    world.run(5.0)
-    core, link = world.coordinator.cluster, DirectedLink("h1", "a1")
-    number = core.network.number[link]
-    for told, left in ((0.0, 1.0), (1e6, 0.9), (3e6, 0.7), (5e6, 1.0 - 0.97 * 0.5)):
-        core.capacity.measured({link: told})
-        assert core.capacity.checkpoint_column[number] == pytest.approx(0.99 * left * LINK)
-        assert core.capacity.spendable[link] == pytest.approx(0.99 * min(SHARE, left * LINK))
-
-
 def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go_on(world: World) -> None:
     host = a_running_job(world, LONG, 10.0)
     stranger = next(name for name in world.machines if name != host)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from mininet.cli import CLI
-from mininet.log import setLogLevel
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
@@ -61,22 +59,6 @@ def test_a_host_and_the_coordinator_know_each_other_without_asking_the_campus(ca
         expected = names.keys() - {host.IP()} if host is coordinator else {coordinator.IP()}
         assert known.keys() == expected
         assert all(names[address].MAC() in line for address, line in known.items())
-
-
-def test_scripted_command_line_works(
-    campus: LiveCampus, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    setLogLevel("output")
-    script = tmp_path / "script"
-    script.write_text("nodes\nh1 ping -c1 -W2 h3\n")
-    read_fd, write_fd = os.pipe()  # a terminal where nobody types
-    try:
-        with os.fdopen(read_fd) as silent:
-            CLI(campus, stdin=silent, script=str(script))
-    finally:
-        setLogLevel("error")
-        os.close(write_fd)
-    assert "1 received" in caplog.text
 
 
 def test_rates_above_a_gigabit_are_really_set(campus: LiveCampus) -> None:

@@ -499,16 +499,6 @@ def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_pat
     assert len(drains) == 1 and answered and not any(isinstance(fact, f.MigrationDegraded) for fact in facts)
 
 
-def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> None:
-    script = tmp_path / "commands"
-    script.write_text("pingall 1\ndpctl dump-flows\n")
-    campus = ("up", "--campus", "example:twocores", "--no-agents")
-    done = command(*campus, "--script", str(script), "--out", str(tmp_path / "out"), cwd=REPOSITORY)
-    assert done.returncode == 0, done.stderr
-    assert "0% dropped" in done.stderr
-    assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4
-
-
 SWALLOW = """
 import socket
 s = socket.create_server(("", 7002))

@@ -83,16 +83,6 @@ def test_as_printed_stays_in_the_building_and_stops_at_a_misfit() -> None:
     assert infeasible == [False, True]
 
 
-def test_random_destinations_follow_the_draw() -> None:
-    row = policy("random-dst")
-    found = {
-        choice.host
-        for d in (0.0, 0.5, 0.9)
-        if isinstance(choice := row.select(REQUEST, HOSTS, draw=d), DestinationChoice)
-    }
-    assert found == {"near", "far", "doomed"}
-
-
 def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() -> None:
     calm = [checkpoint_jobs.Job(j.name, 1e6, j.hazard_per_s / 100, (LINK,)) for j in JOBS]
     for name in ("tv-fixed-interval", "static"):

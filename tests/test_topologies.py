@@ -61,6 +61,7 @@ def test_what_is_kept_of_a_link_is_the_reserve_or_nearly_all_that_research_asks_
     asked_and_kept = {0.0: 30.0, 33.0: 30.0, 50.0: 45.0, 100.0: 90.0, 1e9: 90.0}
     for asked, kept in asked_and_kept.items():
         assert reserve.kept_bytes_per_s(100.0, asked) == pytest.approx(kept)
+    assert replace(reserve, most_lost=0.71).kept_bytes_per_s(100.0, 100.0) == pytest.approx(30.0)
 
 
 def test_an_error_says_where_what_and_what_is_allowed() -> None:
