@@ -32,8 +32,7 @@ from testbed.transfer import (
     serve_checkpoints,
     unacknowledged_bytes,
 )
-from testbed.transfer.intake import Intake
-from testbed.transfer.limits import LIMITS, Limits
+from testbed.transfer.intake import LIMITS, Intake, Limits
 from testbed.transfer.messages import (
     CONTENTS,
     Busy,

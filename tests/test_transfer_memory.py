@@ -15,8 +15,8 @@ import pytest
 from testbed.checkpoints import ChunkMismatch, Reception
 from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.store import MAX_OPEN
-from testbed.transfer.errors import TransferFailed
 from testbed.transfer.intake import Intake
+from testbed.transfer.messages import TransferFailed
 from tests.stores import CHUNK, Stores, content, stores_in
 
 MEMORY = Path("/dev/shm")

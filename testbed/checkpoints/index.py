@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.checkpoints.manifest import Manifest
-
-Key = tuple[str, int]
+from testbed.checkpoints.manifest import Key, Manifest
 
 
 class ChunkIndex:

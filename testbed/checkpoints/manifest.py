@@ -8,22 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from blake3 import blake3
 
-from testbed.bounds import (
-    LARGEST_COUNT,
-    LARGEST_PAYLOAD_BYTES,
-    LARGEST_SEQUENCE,
-    NAME_RULE,
-    Name,
-    PayloadBytes,
-    Sequence,
-    Step,
-    is_name,
-)
+from testbed.bounds import NAME_RULE, Name, PayloadBytes, Sequence, Step, is_name
 from testbed.checkpoints.errors import BadManifest
 
 # small enough to share much between snapshots, large enough for few calls a second
@@ -34,13 +24,12 @@ MAX_CHUNK_BYTES: Final = 16 << 20
 MAX_CHUNKS: Final = 1 << 17
 DIGEST_BYTES: Final = 32
 
+Key = tuple[str, int]  # of a checkpoint in a store: job, sequence
+ChunkBytes = Annotated[int, msgspec.Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)]
+Hash = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+
 _FIELDS = struct.Struct(">QQQQQ")
 _CONTEXT = "reclaimnet 2026-01-01 checkpoint manifest v1"
-_LARGEST: Final = {
-    "sequence": LARGEST_SEQUENCE,
-    "step": LARGEST_COUNT,
-    "payload_bytes": LARGEST_PAYLOAD_BYTES,
-}
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,9 +43,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: Sequence
     step: Step
     payload_bytes: PayloadBytes
-    chunk_bytes: int
-    chunks: tuple[bytes, ...]
-    digest: bytes
+    chunk_bytes: ChunkBytes
+    chunks: tuple[Hash, ...]
+    digest: Hash
 
     @classmethod
     def of(
@@ -64,13 +53,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> Manifest:
         """Return the manifest of these fields, with its digest. Raises BadManifest if they contradict each other."""
         hashes = tuple(chunks)
-        draft = cls(job, sequence, step, payload_bytes, chunk_bytes, hashes, b"")
+        draft = cls(job, sequence, step, payload_bytes, chunk_bytes, hashes, bytes(DIGEST_BYTES))
         draft._check_fields()
         return msgspec.structs.replace(draft, digest=draft._computed_digest())
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Key in a store: (job, sequence)."""
+    def key(self) -> Key:
+        """Key in a store."""
         return self.job, self.sequence
 
     def span(self, chunk: int) -> tuple[int, int]:
@@ -87,30 +76,19 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def _check_fields(self) -> None:
-        check_job(self.job)
-        for name, largest in _LARGEST.items():
-            value = getattr(self, name)
-            _require(0 <= value <= largest, name, value, f"a whole number from 0 to {largest}")
-        size = self.chunk_bytes
-        _require(
-            MIN_CHUNK_BYTES <= size <= MAX_CHUNK_BYTES and size & (size - 1) == 0,
-            "chunk_bytes",
-            size,
-            f"a power of two from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}",
-        )
-        count = -(-self.payload_bytes // self.chunk_bytes)
-        limit = MAX_CHUNKS * self.chunk_bytes
-        _require(
-            count <= MAX_CHUNKS, "payload_bytes", self.payload_bytes, f"at most {limit} at this chunk size"
-        )
-        _require(
-            len(self.chunks) == count,
-            "chunks",
-            len(self.chunks),
-            f"{count} hashes, for {self.payload_bytes} bytes in chunks of {self.chunk_bytes}",
-        )
-        odd = next((c for c in self.chunks if len(c) != DIGEST_BYTES), None)
-        _require(odd is None, "chunks", odd, f"hashes of {DIGEST_BYTES} bytes")
+        try:
+            msgspec.convert(msgspec.structs.asdict(self), Manifest)
+        except msgspec.ValidationError as error:
+            raise BadManifest(f"manifest: {error}") from None
+        size, count = self.chunk_bytes, -(-self.payload_bytes // self.chunk_bytes)
+        if size & (size - 1):
+            raise BadManifest(f"manifest: chunk_bytes = {size}: a power of two")
+        if count > MAX_CHUNKS:
+            most = f"at most {MAX_CHUNKS * size} at this chunk size"
+            raise BadManifest(f"manifest: payload_bytes = {self.payload_bytes}: {most}")
+        if len(self.chunks) != count:
+            wanted = f"{count} hashes, for {self.payload_bytes} bytes in chunks of {size}"
+            raise BadManifest(f"manifest: chunks = {len(self.chunks)}: {wanted}")
 
     def _computed_digest(self) -> bytes:
         job = self.job.encode()
@@ -123,9 +101,5 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def check_job(job: str) -> None:
     """Raise BadManifest unless `job` is a plain name: it becomes the name of a directory."""
-    _require(is_name(job), "job", job, NAME_RULE)
-
-
-def _require(holds: bool, field: str, value: object, allowed: str) -> None:
-    if not holds:
-        raise BadManifest(f"manifest: {field} = {value!r}: {allowed}")
+    if not is_name(job):
+        raise BadManifest(f"manifest: job = {job!r}: {NAME_RULE}")

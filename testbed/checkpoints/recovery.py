@@ -18,8 +18,7 @@ import msgspec
 
 from testbed.bounds import LARGEST_SEQUENCE, is_name
 from testbed.checkpoints.errors import BadManifest, CheckpointError
-from testbed.checkpoints.index import Key
-from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, Manifest
+from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, Key, Manifest
 from topologies.decoding import UNDECODABLE
 
 FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")

@@ -38,8 +38,8 @@ from testbed.checkpoints.errors import (
     StoreInUse,
 )
 from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
-from testbed.checkpoints.index import ChunkIndex, Key
-from testbed.checkpoints.manifest import CHUNK_BYTES, Manifest, check_job
+from testbed.checkpoints.index import ChunkIndex
+from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
 from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover

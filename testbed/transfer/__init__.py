@@ -1,19 +1,17 @@
 """Checkpoints on their way between two stores: only what is missing is sent, and only what was verified counts.
 
 May import `testbed.checkpoints`, `testbed.messages`, `testbed.wire` and the errors. Begin with `messages.py` for the
-conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, `limits.py` bounds how many, `events.py` is
-what its host receives.
+conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, and bounds how many.
 """
 
-from testbed.transfer.errors import TransferFailed
-from testbed.transfer.events import (
+from testbed.transfer.messages import Hello, TransferFailed
+from testbed.transfer.receive import (
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
     ReceiveRepeated,
+    serve_checkpoints,
 )
-from testbed.transfer.messages import Hello
-from testbed.transfer.receive import serve_checkpoints
 from testbed.transfer.send import (
     SENDFILE_BYTES,
     UNSENT_BYTES,

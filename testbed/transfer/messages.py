@@ -1,4 +1,4 @@
-"""The conversation of one transfer, one TCP connection.
+"""The conversation of one transfer, one TCP connection, and the error that ends it on either side.
 
     sender      Hello(transfer, which checkpoint)
     receiver    Describe                        or Rejected, or Stored (it has it already)
@@ -20,18 +20,16 @@ from typing import Annotated, Final
 
 import msgspec
 
-from testbed.bounds import LONGEST_QUOTE, Name, PayloadBytes, Sequence, Ticket
+from testbed.bounds import LONGEST_QUOTE, Name, PayloadBytes, Sequence, Ticket, quoted
 from testbed.checkpoints import Manifest
-from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MIN_CHUNK_BYTES
-from testbed.errors import RemoteProtocolError
+from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, ChunkBytes, Hash
+from testbed.errors import RemoteProtocolError, TestbedError
 from testbed.framing import Codec
 
 # how the reason begins that a receiver gives for what it cannot read
 NOT_UNDERSTOOD: Final = "the sender broke the protocol"
 _Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_QUOTE)]
 _TransferName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-_Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-_ChunkBytes = Annotated[int, msgspec.Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)]
 # of a Hello: names of 200 and 64 characters, a digest, four numbers, the keys
 HELLO_BYTES: Final = 1 << 10
 # of an answer: a bitmap of MAX_CHUNKS bits, or a reason
@@ -54,8 +52,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
     job: Name
     sequence: Sequence
     payload_bytes: PayloadBytes
-    chunk_bytes: _ChunkBytes
-    digest: _Digest
+    chunk_bytes: ChunkBytes
+    digest: Hash
 
     @classmethod
     def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
@@ -115,6 +113,29 @@ Message = Hello | Contents | Describe | Busy | Want | Stored | Rejected
 HELLO: Final[Codec[Message]] = Codec(Message, max_bytes=HELLO_BYTES)
 CONTENTS: Final[Codec[Message]] = Codec(Message, max_bytes=_PLAIN_BYTES + _HASH_BYTES * MAX_CHUNKS)
 ANSWER: Final[Codec[Message]] = Codec(Message, max_bytes=ANSWER_BYTES)
+
+
+class TransferFailed(TestbedError):
+    """A checkpoint that did not get there. The receiver's completed checkpoints are as they were.
+
+    `reason` is for people, and goes on to the coordinator: what it quotes of a peer is cut. `retryable`: the same call
+    may succeed later with nothing else changed (what arrived is kept, and not sent again). `bytes_sent` is what this
+    attempt put on the wire; `chunk` is the index of a chunk that arrived damaged, if that was it. `own_fault`: the
+    sender has no such checkpoint, or found its copy damaged.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        retryable: bool,
+        bytes_sent: int = 0,
+        chunk: int | None = None,
+        own_fault: bool = False,
+    ) -> None:
+        self.reason, self.retryable, self.own_fault = quoted(reason), retryable, own_fault
+        self.bytes_sent, self.chunk = bytes_sent, chunk
+        super().__init__(self.reason)
 
 
 def bitmap_of(chunks: list[int], count: int) -> bytes:

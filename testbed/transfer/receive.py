@@ -9,7 +9,7 @@ transfer of another checkpoint of the job from the same host. A host sends one a
 before. (The snapshot at a notice's beginning is given up for the final one.) What arrived of the one before is most of
 this one.
 
-What one peer can take of this host is bounded (`limits.py`). A connection has no thread, no file and no room on the
+What one peer can take of this host is bounded (`intake.Limits`). A connection has no thread, no file and no room on the
 disk before its Hello was accepted. There is a thread for every connection that may be, and each host whose transfer is
 announced keeps a connection.
 """
@@ -42,15 +42,7 @@ from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.logs import logger
 from testbed.peers import AddressSlots, Allotment
-from testbed.transfer.errors import TransferFailed
-from testbed.transfer.events import (
-    ReceiveCompleted,
-    ReceiveEvent,
-    ReceiveFailed,
-    ReceiveRepeated,
-)
-from testbed.transfer.intake import Intake
-from testbed.transfer.limits import LIMITS, Limits
+from testbed.transfer.intake import LIMITS, Intake, Limits
 from testbed.transfer.messages import (
     ANSWER,
     HELLO,
@@ -62,6 +54,7 @@ from testbed.transfer.messages import (
     Message,
     Rejected,
     Stored,
+    TransferFailed,
     Want,
     bitmap_of,
 )
@@ -76,6 +69,45 @@ SO_RCVBUFFORCE: Final = 33  # also above net.core.rmem_max, for root
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
 # of what a refused sender sends all the same, read at a time to be thrown away: little, since there may be many
 DRAINED_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveCompleted:
+    """A checkpoint verified, on disk, visible. Reported once for a checkpoint, before the sender is informed.
+
+    `duration_s` runs from the connection; the last `commit_s` of it were waiting for the disk (fsync, renames).
+    """
+
+    transfer: str
+    manifest: Manifest
+    peer: str
+    received_bytes: int
+    found_bytes: int
+    duration_s: float
+    commit_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRepeated:
+    """A second offer of a checkpoint that is already completed here; nothing changed."""
+
+    transfer: str
+    job: str
+    sequence: int
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFailed:
+    """A connection that ended without completing; `transfer` is None if the peer never sent a good hello."""
+
+    transfer: str | None
+    peer: str
+    reason: str
+    retryable: bool
+
+
+ReceiveEvent = ReceiveCompleted | ReceiveRepeated | ReceiveFailed
 
 Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]

@@ -25,7 +25,6 @@ import trio
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
-from testbed.transfer.errors import TransferFailed
 from testbed.transfer.messages import (
     ANSWER,
     CONTENTS,
@@ -36,6 +35,7 @@ from testbed.transfer.messages import (
     Message,
     Rejected,
     Stored,
+    TransferFailed,
     Want,
     chunks_of,
     runs,
