@@ -31,7 +31,7 @@ from testbed.emulation.description.plan import (
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled
-from testbed.emulation.kernel.openvswitch import kernel_datapath
+from testbed.emulation.kernel.openvswitch import PROGRAMS, kernel_datapath
 from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
@@ -352,7 +352,7 @@ _feature(
     Need.OPTIONAL,
     'no campus with fabric = "openvswitch" (several paths, an OpenFlow controller)',
     "apt-get install openvswitch-switch",
-)(_program("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl"))
+)(_program(*PROGRAMS))
 _feature(
     "Mininet's programs",
     Need.OPTIONAL,

@@ -20,7 +20,6 @@ HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, por
 ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 REQUEST, ACK, ROOT_MATCH, EXCL, CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
-NESTED = 0x8000
 TYPE_MASK = 0x3FFF
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
@@ -67,9 +66,10 @@ def u64(kind: int, value: int) -> bytes:
     return attribute(kind, struct.pack("=Q", value))
 
 
-def message(kind: int, flags: int, body: bytes) -> bytes:
-    """Return a whole message with sequence 0; `NetlinkSocket.send` writes the real one."""
-    return HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body
+def request(kind: int, flags: int, body: bytes, what: str) -> NetlinkRequest:
+    """Return a message with sequence 0; `NetlinkSocket.send` writes the real one."""
+    data = HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body
+    return NetlinkRequest(data, what)
 
 
 def attributes(data: bytes | memoryview) -> dict[int, bytes]:

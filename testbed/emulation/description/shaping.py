@@ -32,17 +32,18 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.emulation.netlink import (
     CREATE,
     EXCL,
-    NESTED,
     NetlinkRequest,
     attribute,
     attributes,
-    message,
+    request,
     text,
+    u32,
     u64,
 )
 from topologies.spec import TrafficClass
@@ -56,14 +57,20 @@ HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10
 # of checkpoints that have a queue of their own, and above it and migrations, where they may borrow
 CHECKPOINT_CLASS, OWN_CLASS = 0x10004, 0x10005
 LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000, CHECKPOINT_CLASS: 0x120000}
-# which class is served first from what all may borrow
-MIGRATION_PRIO, RESEARCH_PRIO, CHECKPOINT_PRIO = 0, 1, 2
+# words for each class, the class above it, and its turn at what all may borrow
+CLASSES = {
+    ROOT_CLASS: ("HTB", HTB_HANDLE, 0),
+    RESEARCH_CLASS: ("research", ROOT_CLASS, 1),
+    OWN_CLASS: ("testbed's own", ROOT_CLASS, 0),
+    MIGRATION_CLASS: ("migration", OWN_CLASS, 0),
+    CHECKPOINT_CLASS: ("checkpoint", OWN_CLASS, 2),
+}
 TCA_KIND, TCA_OPTIONS, TCA_STATS = 1, 2, 3
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
 TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
-ETH_P_ALL = 0x0003
-FILTER_PRIORITY = 1
+# of filters: priority 1, every EtherType
+FILTER_INFO = 1 << 16 | socket.htons(0x0003)
 OWN = tuple(c for c in TrafficClass if c is not TrafficClass.RESEARCH)
 OWN_ARP = (
     0xFFFFFFFF,
@@ -171,40 +178,35 @@ class QueueCounters:
 
 
 def expected(shape: LinkShape) -> Found:
-    """Return the shaping that `read` must find after `requests` were performed."""
+    """Return the shaping that `requests` make, and `read` must find: classes are after those above them."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
-    classes = {
-        ROOT_CLASS: (rate, rate),
-        RESEARCH_CLASS: (research, rate),
-        MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
-    }
+    classes = {ROOT_CLASS: (rate, rate), RESEARCH_CLASS: (research, rate)}
     if shape.borrows:
-        classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
         classes[OWN_CLASS] = (rate - research, rate)
+        classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
+    classes[MIGRATION_CLASS] = (shape.migration_bytes_per_s, rate)
     return Found(classes, shape.queue_bytes, checkpoint_queue_bytes=shape.checkpoint_queue_bytes)
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
     """Return requests for root HTB, its classes, and the queues (bfifo) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
+    root, made = tc_body(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init), CREATE | EXCL
     words = () if shape.one_queue else _own_words(shape)
-    made = CREATE | EXCL
     return [
-        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init, made), f"HTB of {name}"),
+        request(RTM_NEWQDISC, made, root, f"HTB of {name}"),
+        *_classes(ifindex, shape, made, name),
+        *_queues(ifindex, shape, made, name),
         *(
-            NetlinkRequest(data, f"{what} of {name}")
-            for data, what in (*_classes(ifindex, shape, made), *_queues(ifindex, shape, made))
+            request(RTM_NEWTFILTER, CREATE, _own_filter(ifindex, *each), f"filter of {name}")
+            for each in words
         ),
-        *(NetlinkRequest(_own_filter(ifindex, *each), f"filter of {name}") for each in words),
     ]
 
 
 def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
     """Return requests that change classes and queues of `requests` to another shape, in place, without losing queued packets."""
-    return [
-        NetlinkRequest(data, f"{what} of {name}")
-        for data, what in (*_classes(ifindex, shape, 0), *_queues(ifindex, shape, 0))
-    ]
+    return [*_classes(ifindex, shape, 0, name), *_queues(ifindex, shape, 0, name)]
 
 
 def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
@@ -215,61 +217,26 @@ def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
     return [*ipv4, (*OWN_ARP, MIGRATION_CLASS)]
 
 
-def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
-    """Return requests for the classes, and words for each."""
-    rate, research, migration = (
-        shape.rate_bytes_per_s,
-        shape.research_bytes_per_s,
-        shape.migration_bytes_per_s,
-    )
-    above = OWN_CLASS if shape.borrows else ROOT_CLASS
-    classes = [
-        ("HTB", ROOT_CLASS, HTB_HANDLE, rate, 0),
-        ("research", RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
-        *([("testbed's own", OWN_CLASS, ROOT_CLASS, rate - research, 0)] if shape.borrows else ()),
-        ("migration", MIGRATION_CLASS, above, migration, MIGRATION_PRIO),
-    ]
-    if shape.borrows:
-        classes.append(("checkpoint", CHECKPOINT_CLASS, above, shape.checkpoint_bytes_per_s, CHECKPOINT_PRIO))
-    return [
-        (_class(ifindex, shape, number, parent, least, prio, flags), f"{what} class at {least} bytes/s")
-        for what, number, parent, least, prio in classes
-    ]
+def _classes(ifindex: int, shape: LinkShape, flags: int, name: str) -> Iterator[NetlinkRequest]:
+    for number, (least, ceil) in expected(shape).classes.items():
+        words, above, prio = CLASSES[number]
+        if above == OWN_CLASS and not shape.borrows:
+            above = ROOT_CLASS
+        buffers = _ticks(shape.burst_bytes, least), _ticks(shape.burst_bytes, ceil)
+        rates = _rate_spec(least) + _rate_spec(ceil)
+        parameters = rates + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)
+        options = attribute(TCA_HTB_PARMS, parameters)
+        options += u64(TCA_HTB_RATE64, least) + u64(TCA_HTB_CEIL64, ceil)
+        body = tc_body(ifindex, number, above, "htb", options)
+        yield request(RTM_NEWTCLASS, flags, body, f"{words} class at {least} bytes/s of {name}")
 
 
-def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
-    """Return requests for the queues below the classes, and words for each."""
-    depths = {RESEARCH_CLASS: shape.queue_bytes}
-    if shape.borrows:
-        depths[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
-    return [
-        (_qdisc(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth), flags), "bfifo queue")
-        for of, depth in depths.items()
-    ]
-
-
-def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes, flags: int) -> bytes:
-    body = (
-        TC_MESSAGE.pack(0, 0, 0, ifindex, handle, parent, 0)
-        + text(TCA_KIND, kind)
-        + attribute(TCA_OPTIONS, options)
-    )
-    return message(RTM_NEWQDISC, flags, body)
-
-
-def _class(
-    ifindex: int, shape: LinkShape, number: int, parent: int, rate: int, prio: int, flags: int
-) -> bytes:
-    ceil = shape.rate_bytes_per_s
-    buffers = _ticks(shape.burst_bytes, rate), _ticks(shape.burst_bytes, ceil)
-    parameters = _rate_spec(rate) + _rate_spec(ceil) + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)
-    options = attribute(TCA_HTB_PARMS, parameters) + u64(TCA_HTB_RATE64, rate) + u64(TCA_HTB_CEIL64, ceil)
-    header = TC_MESSAGE.pack(0, 0, 0, ifindex, number, parent, 0)
-    return message(
-        RTM_NEWTCLASS,
-        flags,
-        header + text(TCA_KIND, "htb") + attribute(TCA_OPTIONS | NESTED, options),
-    )
+def _queues(ifindex: int, shape: LinkShape, flags: int, name: str) -> Iterator[NetlinkRequest]:
+    depths = {RESEARCH_CLASS: shape.queue_bytes, CHECKPOINT_CLASS: shape.checkpoint_queue_bytes}
+    for of, depth in depths.items():
+        if depth:
+            body = tc_body(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth))
+            yield request(RTM_NEWQDISC, flags, body, f"bfifo queue of {name}")
 
 
 def _own_filter(ifindex: int, mask: int, value: int, number: int) -> bytes:
@@ -279,11 +246,14 @@ def _own_filter(ifindex: int, mask: int, value: int, number: int) -> bytes:
     """
     selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
     key = struct.pack(">II", mask, value) + struct.pack("=ii", 0, 0)
-    options = attribute(TCA_U32_CLASSID, struct.pack("=I", number)) + attribute(TCA_U32_SEL, selector + key)
-    info = FILTER_PRIORITY << 16 | socket.htons(ETH_P_ALL)
-    header = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, HTB_HANDLE, info)
-    body = header + text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
-    return message(RTM_NEWTFILTER, CREATE, body)
+    options = u32(TCA_U32_CLASSID, number) + attribute(TCA_U32_SEL, selector + key)
+    return tc_body(ifindex, 0, HTB_HANDLE, "u32", options, FILTER_INFO)
+
+
+def tc_body(ifindex: int, handle: int, parent: int, kind: str, options: bytes = b"", info: int = 0) -> bytes:
+    """Return the body of a request for a queue, a class or a filter of an interface."""
+    body = TC_MESSAGE.pack(0, 0, 0, ifindex, handle, parent, info) + text(TCA_KIND, kind)
+    return body + attribute(TCA_OPTIONS, options) if options else body
 
 
 def _rate_spec(rate: int) -> bytes:

@@ -7,25 +7,25 @@ than one.
 
 from __future__ import annotations
 
-import socket
 import struct
 from pathlib import Path
 
 from testbed.emulation.description.shaping import (
+    FILTER_INFO,
     RTM_NEWQDISC,
     RTM_NEWTFILTER,
     TC_MESSAGE,
     TCA_KIND,
     TCA_OPTIONS,
+    tc_body,
 )
 from testbed.emulation.netlink import (
     CREATE,
     EXCL,
     NetlinkRequest,
     NetlinkSocket,
-    attribute,
     attributes,
-    message,
+    request,
     text,
     u32,
 )
@@ -36,8 +36,7 @@ CLSACT_HANDLE, CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, TCA_BPF_ID = 6, 7, 8, 11
 DIRECT_ACTION = 1
-PRIORITY, FILTER_HANDLE = 1, 1
-ETH_P_ALL = socket.htons(0x0003)
+FILTER_HANDLE = 1
 
 
 def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> list[NetlinkRequest]:
@@ -51,16 +50,15 @@ def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> l
 
 def clsact(ifindex: int, name: str) -> NetlinkRequest:
     """Return the hooks of interface `name`; refused (EEXIST) if it has them."""
-    body = TC_MESSAGE.pack(0, 0, 0, ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0) + text(TCA_KIND, "clsact")
-    return NetlinkRequest(message(RTM_NEWQDISC, CREATE | EXCL, body), f"BPF programs of {name}")
+    body = tc_body(ifindex, CLSACT_HANDLE, CLSACT_PARENT, "clsact")
+    return request(RTM_NEWQDISC, CREATE | EXCL, body, f"BPF programs of {name}")
 
 
 def direct_action(ifindex: int, hook: int, fd: int, program: str, name: str) -> NetlinkRequest:
     """Return a loaded program on a hook of interface `name`."""
     options = u32(TCA_BPF_FD, fd) + text(TCA_BPF_NAME, program) + u32(TCA_BPF_FLAGS, DIRECT_ACTION)
-    header = TC_MESSAGE.pack(0, 0, 0, ifindex, FILTER_HANDLE, hook, PRIORITY << 16 | ETH_P_ALL)
-    body = header + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
-    return NetlinkRequest(message(RTM_NEWTFILTER, CREATE | EXCL, body), f"BPF programs of {name}")
+    body = tc_body(ifindex, FILTER_HANDLE, hook, "bpf", options, FILTER_INFO)
+    return request(RTM_NEWTFILTER, CREATE | EXCL, body, f"BPF programs of {name}")
 
 
 def attached(netlink: NetlinkSocket, ifindex: int, hook: int, name: str) -> list[tuple[int, int]]:

@@ -43,23 +43,18 @@ from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.netlink import (
     NetlinkRefused,
-    NetlinkRequest,
     NetlinkSocket,
-    attribute,
-    message,
+    request,
+    text,
 )
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from testbed.linux import packet_sockets
 from testbed.logs import logger
-from topologies.openflow import (
-    Drained,
-    FromController,
-    HaveDrained,
-    ToController,
-)
+from topologies.openflow import Drained, HaveDrained
 
 log = logger("reclaimnet.emulation")
+Client = socket.socket
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
 # where packages put the schema, and where `make install` does
@@ -79,10 +74,8 @@ TUN = Path("/dev/net/tun")
 ANSWER_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
-KEEP_S, AGAIN_S = (
-    0.1,
-    1.0,
-)  # between two looks whether a daemon has ended, and two starts of one that ends at once
+# between two looks whether a daemon has ended, and two starts of one that ends at once
+KEEP_S, AGAIN_S = 0.1, 1.0
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
 # What may wait in queues of all ports together: those have limits of their own, of some megabytes each.
@@ -101,11 +94,11 @@ FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
 
 def kernel_datapath() -> bool:
     """Return True if the kernel has Open vSwitch's datapath. Asking for the family loads the module where that is possible."""
-    family = attribute(CTRL_ATTR_FAMILY_NAME, b"ovs_datapath\0")
+    family = text(CTRL_ATTR_FAMILY_NAME, "ovs_datapath")
     body = GENERIC_MESSAGE.pack(CTRL_CMD_GETFAMILY, 1, 0) + family
     try:
         with NetlinkSocket(NETLINK_GENERIC) as netlink:
-            netlink.send([NetlinkRequest(message(GENL_ID_CTRL, 0, body), "family ovs_datapath")])
+            netlink.send([request(GENL_ID_CTRL, 0, body, "family ovs_datapath")])
     except (OSError, NetlinkRefused):
         return False
     return True
@@ -197,15 +190,9 @@ class OpenvSwitchFabric(BridgeFabric):
             return
         switch, number = next(iter(_ports(plan).values()))
         first = ["in_port=controller", f"packet={FIRST_FRAME}", f"actions=output:{number}"]
-        self._run(
-            "ovs-ofctl",
-            f"--timeout={START_LIMIT_S:.0f}",
-            "-O",
-            "OpenFlow13",
-            "packet-out",
-            f"unix:{self.directory}/{switch}.mgmt",
-            " ".join(first),
-        )
+        limit = f"--timeout={START_LIMIT_S:.0f}"
+        bridge = f"unix:{self.directory}/{switch}.mgmt"
+        self._run("ovs-ofctl", limit, "-O", "OpenFlow13", "packet-out", bridge, " ".join(first))
         for found in packet_sockets(pid):
             is_port = bool(found.getsockname()[0])
             option, room = (SO_RCVBUFFORCE, HEARD_BYTES) if is_port else (SO_SNDBUFFORCE, SENT_BYTES)
@@ -294,19 +281,19 @@ class OpenvSwitchFabric(BridgeFabric):
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
         if self._remote or not plan.openflow or "controller" in self._processes:
             return
-        self._topology_file.write_bytes(msgspec.json.encode(topology_of(plan)))
-        listen = CONTROLLER.removeprefix("tcp:")
-        options = [
-            str(self._topology_file),
+        topology = self.directory / "topology.json"
+        topology.write_bytes(msgspec.json.encode(topology_of(plan)))
+        command = [
+            sys.executable,
+            "-m",
+            "controller.openflow",
+            topology,
             "--listen",
-            listen,
-            "--events",
-            str(self.events),
-            "--socket",
-            str(self.socket),
+            CONTROLLER.removeprefix("tcp:"),
         ]
-        options += ["--control", str(self.directory / "ovs-vswitchd.ctl")]
-        self._launch("controller", [sys.executable, "-m", "controller.openflow", *options])
+        command += ["--events", self.events, "--socket", self.socket]
+        command += ["--control", self.directory / "ovs-vswitchd.ctl"]
+        self._launch("controller", [*map(str, command)])
 
     def stop_controller(self) -> None:
         """End the campus's own controller; the switches go on with their tables."""
@@ -323,29 +310,22 @@ class OpenvSwitchFabric(BridgeFabric):
 
         SetupError: the controller is another's, or does not answer; the two are no trunk.
         """
-        with self._telling(HaveDrained(a, b)) as answer:
-            reason = answer.reason if isinstance(answer, Drained) else answer
+        with socket.socket(socket.AF_UNIX) as client:  # the order holds as long as the connection
+            reason = "it is not ours" if self._remote else self._order_drained(client, HaveDrained(a, b))
             if reason:
                 raise SetupError(f"the controller of the switches did not drain {a}-{b}: {reason}")
             yield
 
-    @contextlib.contextmanager
-    def _telling(self, message: ToController) -> Iterator[FromController | str]:
-        """Provide the controller's answer to a message, or why there is none; the connection stands while the block runs."""
-        answer: FromController | str = "it is not ours" if self._remote else "it did not answer in time"
-        with socket.socket(socket.AF_UNIX) as client:
-            if not self._remote:
-                client.settimeout(ANSWER_LIMIT_S)
-                with contextlib.suppress(OSError, msgspec.MsgspecError):
-                    client.connect(str(self.socket))
-                    client.sendall(msgspec.json.encode(message) + b"\n")
-                    with client.makefile("rb") as lines:
-                        answer = msgspec.json.decode(lines.readline(), type=FromController)
-            yield answer
-
-    @property
-    def _topology_file(self) -> Path:
-        return self.directory / "topology.json"
+    def _order_drained(self, client: Client, order: HaveDrained) -> str:
+        """Return why the campus's own controller did not do it; nothing if it did."""
+        client.settimeout(ANSWER_LIMIT_S)
+        try:
+            client.connect(str(self.socket))
+            client.sendall(msgspec.json.encode(order) + b"\n")
+            with client.makefile("rb") as lines:
+                return msgspec.json.decode(lines.readline(), type=Drained).reason
+        except (OSError, msgspec.MsgspecError):
+            return "it did not answer in time"
 
     @property
     def is_ours(self) -> bool:
@@ -365,11 +345,8 @@ class OpenvSwitchFabric(BridgeFabric):
     def read_events(self) -> list[dict[str, Any]]:
         """Return the controller's events so far: "programmed", "trunk", "updated", "lost", "refused"."""
         try:
-            return [
-                json.loads(line)
-                for line in self.events.read_text().splitlines(keepends=True)
-                if line[-1] == "\n"
-            ]
+            lines = self.events.read_text().splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line[-1] == "\n"]
         except FileNotFoundError:
             return []
 
