@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from controller.core.network.capacity import migration_share
+from controller.core.network.links import migration_share
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.future import ClassBudgets, Future, LinkBudgets, Stay
 from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem

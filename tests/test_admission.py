@@ -9,7 +9,7 @@ from controller.core.admission import admission as p3
 from controller.core.admission.admission import Held, Reason, Refusal
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.network import max_min
-from controller.core.network.capacity import migration_share
+from controller.core.network.links import migration_share
 from tests.demands import Demand, shared
 from topologies.spec import DirectedLink, ResearchReserve
 from topologies.units import PAYLOAD_SHARE

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from controller.core.network.capacity import LEAST_FALL, MEMORY_S, LinkCapacity
-from controller.core.network.routing import PathCache
+from controller.core.network.links import LEAST_FALL, MEMORY_S, LinkCapacity, PathCache
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, ResearchReserve

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.core.queueing.controllers.algorithm1 import R_MAX
-from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.controllers.controller import R_MAX, Controller
 from controller.core.queueing.replay import LEFT, SPOT, WAITING, Rule, replay
 from experiments.claims.framework.claim import Claim, ClaimKind, Level
 from experiments.claims.framework.values import Value, Values, ValuesError

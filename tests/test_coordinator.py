@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.admission.reservation import GOODPUT
+from controller.core.admission.schedule import GOODPUT
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.grants import close_flow, open_flow, settle
 from controller.core.lifecycle.job_events import MOST_FAILED_STARTS

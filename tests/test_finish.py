@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.lifecycle import finish
+from controller.core import coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from tests.world import a_running_job, a_world, job
@@ -18,7 +18,7 @@ def test_each_event_shares_links_and_plans_at_most_once_and_leaves_nothing_to_be
     handle = core.handle
 
     def counted(name: str) -> Any:
-        original = getattr(finish, name)
+        original = getattr(coordinator, name)
 
         def call(cluster: Any) -> Any:
             calls.append(name)
@@ -27,7 +27,7 @@ def test_each_event_shares_links_and_plans_at_most_once_and_leaves_nothing_to_be
         return call
 
     for name in ("settle", "plan_checkpoints"):
-        monkeypatch.setattr(finish, name, counted(name))
+        monkeypatch.setattr(coordinator, name, counted(name))
 
     def checked(event: ev.Event, now_s: float) -> list[do.Effect]:
         calls.clear()

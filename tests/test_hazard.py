@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from controller.core.placement import hazard
-from controller.core.placement.hazard import ALL, FIRST_HOST, FIRST_HOUR, HOURS, expected_reclaims
-from controller.core.placement.owner_history import OwnerHistory
+from controller.core.placement.hazard import (
+    ALL,
+    FIRST_HOST,
+    FIRST_HOUR,
+    HOURS,
+    OwnerHistory,
+    expected_reclaims,
+)
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 NOTHING, BELIEF = (0.0, 0.0), (1.0, DAY_S)

@@ -12,9 +12,10 @@ import pytest
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.queueing.controllers.age import FIRST_SEARCH, Age
-from controller.core.queueing.controllers.age_rules import (
+from controller.core.queueing.controllers.age import (
+    FIRST_SEARCH,
     PLAIN,
+    Age,
     ShapeSearch,
     _standard_error,
     ages_grid,
@@ -22,10 +23,15 @@ from controller.core.queueing.controllers.age_rules import (
     saving,
     shape_of,
 )
-from controller.core.queueing.controllers.algorithm1 import Algorithm1
-from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
-from controller.core.queueing.controllers.controller import Controller
-from controller.core.queueing.controllers.replay import MIN_JOBS, Balance, Replay, bisect_level
+from controller.core.queueing.controllers.controller import Algorithm1, Controller
+from controller.core.queueing.controllers.replay import (
+    MIN_JOBS,
+    Arrivals,
+    Balance,
+    RecordedArrivals,
+    Replay,
+    bisect_level,
+)
 from controller.core.queueing.replay import Rule
 from experiments.inputs.scenario import loads
 from experiments.theory.laws import Exponential, Gamma, Law

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.finish import TOGETHER_S
+from controller.core.coordinator import TOGETHER_S, Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.queueing.controllers.algorithm1 import Algorithm1, next_level
-from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.controllers.controller import Algorithm1, Controller, next_level
 from controller.core.queueing.queue import Dispatch, Offer, OnDemand, Queued, SpotJob, SpotQueue
 from controller.core.queueing.replay import Rule
 

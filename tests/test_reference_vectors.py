@@ -23,7 +23,7 @@ from scipy import optimize
 from controller.core.admission import admission, schedule
 from controller.core.checkpointing import planner
 from controller.core.placement import hazard, select
-from controller.core.queueing.controllers.algorithm1 import next_level
+from controller.core.queueing.controllers.controller import next_level
 from controller.core.queueing.replay import admit_probability
 from controller.numerics.portable_math import cbrt
 from experiments.theory.domain import DomainError

@@ -8,11 +8,11 @@ from math import inf
 
 import pytest
 
-from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, TIMES_MORE, Reservation
+from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S, TIMES_MORE, Reservation
 from controller.core.lifecycle.grants import committed, planned, reservations
 from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.capacity import LEAST_FALL
+from controller.core.network.links import LEAST_FALL
 from testbed import messages as m
 from tests.world import PROTOCOL, World, a_world, small_campus
 from topologies import presets

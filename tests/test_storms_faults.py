@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from controller.core.model.facts import JobStopped
-from controller.core.network import capacity
+from controller.core.network import links
 from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
 from experiments.storms.campaign import Campaign
@@ -160,7 +160,7 @@ def test_a_coordinator_that_counts_the_reserve_as_its_own_is_found_out(
 
     story = STORY.replace("0 start", f"settings policy=reclaimnet+borrows={borrows}\n0 start")
     assert play(parse(story)).failure is None
-    monkeypatch.setattr(capacity, "migration_share", all_of_it)
+    monkeypatch.setattr(links, "migration_share", all_of_it)
     failure = play(parse(story)).failure
     assert failure is not None
     assert "may be" in failure.rule

@@ -24,7 +24,7 @@ from controller.core.admission.admission import (
     fluid_edf,
 )
 from controller.core.admission.schedule import MigrationRequest, RateSpan, Timetable, timetable
-from controller.core.network.capacity import migration_share
+from controller.core.network.links import migration_share
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, ResearchReserve, Role

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from controller.core.admission.admission import COMFORTABLE, Held, committed_rates, emptiest_first
 from controller.core.admission.schedule import MigrationRequest
-from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.finish import ANSWER_S
+from controller.core.coordinator import ANSWER_S, Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f

@@ -23,8 +23,7 @@ from typing import Any
 
 from rich.table import Table
 
-from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.finish import TOGETHER_S
+from controller.core.coordinator import TOGETHER_S, Coordinator
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse

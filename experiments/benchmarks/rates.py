@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from controller.core.admission.reservation import LAG_S
+from controller.core.admission.schedule import LAG_S
 from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
 from experiments.benchmarks.rates_network import Order, RatesNetwork, TrunkShaping, rates_network
 from testbed.enforcement import Enforcement, payload_rate, wire_rate

@@ -1,7 +1,7 @@
 """Consequences of events for jobs and hosts, one family of events a module.
 
 Each is a function (cluster, message) that puts effects into the cluster's outbox. May import `model` and below. Begin
-with `membership`, then `finish`.
+with `membership`, then `coordinator.finish_event`.
 
 - Hosts: `membership` (lost, silent, reclaimed, lent), `reconcile` (what agents report against what was decided
   for them: registrations, restarts, timeouts).
@@ -10,5 +10,5 @@ with `membership`, then `finish`.
 - P1: `protection` (standbys, intervals, rates), `checkpoints` (which hosts hold what), `second_copy` (the vault).
 - P2 and P3: `migration`, `candidates` (hosts as P2 sees them).
 - Links: `grants` (which host may send how fast), `link_changes` (cables, and the routes over them).
-- All: `finish` (the end of every event), `status` (for operators).
+- All: `status` (for operators).
 """

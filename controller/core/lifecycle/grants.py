@@ -1,11 +1,11 @@
 """A single account for everything that the testbed sends: rates of all flows, on all links that they cross.
 
 A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An
-event that changes the set of flows ends with `settle` (`finish`), which shares the links again and sends their new
-rates to senders.
+event that changes the set of flows ends with `settle` (`coordinator.finish_event`), which shares the links again and
+sends their new rates to senders.
 
 Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it
-again from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
+again from what is left of each (`Reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
 
 Where checkpoints may borrow, streams share with migrations as ever, and have on top what is lent of the reserve, max-min again;
 ports serve them after migrations.
@@ -26,14 +26,11 @@ from math import inf
 import numpy as np
 
 from controller.core.admission.admission import Commitment, Held
-from controller.core.admission.reservation import Reservation
-from controller.core.admission.schedule import Timetable
+from controller.core.admission.schedule import Reservation, Timetable
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import CheckpointFlow
-from controller.core.model.open_flows import FlowRows
-from controller.core.network.capacity import LEAST_FALL
-from controller.core.network.links import NO_LINK
+from controller.core.model.entities import CheckpointFlow, FlowRows
+from controller.core.network.links import LEAST_FALL, NO_LINK
 from controller.core.network.max_min import Wants
 from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes

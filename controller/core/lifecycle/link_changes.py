@@ -29,8 +29,7 @@ from controller.core.lifecycle.migration import replan, tell_starts
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import fits
-from controller.core.network.routing import Ends
+from controller.core.network.links import Ends, fits
 from topologies.paths import DeadTrunks, Way
 from topologies.spec import DirectedLink, TrafficClass
 

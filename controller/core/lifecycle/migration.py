@@ -24,8 +24,14 @@ from dataclasses import replace
 from math import inf
 
 from controller.core.admission.admission import Admission, emptiest_first
-from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
-from controller.core.admission.schedule import MigrationRequest, Timetable
+from controller.core.admission.schedule import (
+    GOODPUT,
+    LAG_S,
+    MARGIN_S,
+    MigrationRequest,
+    Reservation,
+    Timetable,
+)
 from controller.core.checkpointing.planner import transfer_s
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import choose_host, request, residual, safe_store

@@ -1,6 +1,6 @@
 """Assignment of GPUs to jobs: arrivals, spot offers, on-demand slots, and jobs that were interrupted.
 
-GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`finish`).
+GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`finish_event`).
 """
 
 from __future__ import annotations

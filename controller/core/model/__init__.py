@@ -1,6 +1,6 @@
 """The coordinator's state and what changes it.
 
-`entities` has job, host, checkpoint, and the table of allowed transitions; `cluster` has all of them. `open_flows`
-are kept with what is derived from them. `events` go in, `effects` come out, `facts` are for the journal. Decides
-nothing. May import `policies` and below. Begin with `entities`.
+`entities` has job, host, checkpoint, flow, and the table of allowed transitions; `cluster` has all of them. `events`
+go in, `effects` come out, `facts` are for the journal. Decides nothing. May import `policies` and below. Begin with
+`entities`.
 """

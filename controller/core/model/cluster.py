@@ -18,17 +18,15 @@ from controller.core.model.entities import (
     HostState,
     JobState,
     JobTable,
+    LeaseTimers,
+    OpenFlows,
     Phase,
     Timeout,
 )
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
-from controller.core.model.open_flows import LeaseTimers, OpenFlows
-from controller.core.network.capacity import LinkCapacity
-from controller.core.network.links import Network
-from controller.core.network.routing import Ends, PathCache, RouteInstallation
+from controller.core.network.links import Ends, LinkCapacity, Network, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
-from controller.core.placement.hazard import HOURS
-from controller.core.placement.owner_history import OwnerHistory
+from controller.core.placement.hazard import HOURS, OwnerHistory
 from controller.core.placement.tree_rates import Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
@@ -60,7 +58,7 @@ class Cluster:
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
     outbox: list[do.Effect] = field(default_factory=list)  # what follows from the present event, in order
-    # what the present event leaves to be done once, at its end (`finish`)
+    # what the present event leaves to be done once, at its end (`finish_event`)
     freed: list[str] = field(default_factory=list)  # hosts, each once for every GPU that may have become idle
     plan_stale: bool = False  # P1 counts with other jobs, hosts or links than when it last planned
     rates_stale: bool = False  # links are to be shared again

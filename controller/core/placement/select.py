@@ -20,7 +20,7 @@ from the print:
 - A refusal names what was missing and which host came closest.
 
 Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's
-(`network.capacity`, `hazard`).
+(`network.links`, `hazard`).
 """
 
 from __future__ import annotations

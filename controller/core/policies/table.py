@@ -24,8 +24,7 @@ from controller.core.policies import baselines
 from controller.core.policies.baselines import Interruption, Replication
 from controller.core.policies.overrides import base_of, overridden
 from controller.core.queueing.controllers.age import Age
-from controller.core.queueing.controllers.algorithm1 import Algorithm1
-from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.controllers.controller import Algorithm1, Controller
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.replay import Rule
 from testbed.errors import SpecError

@@ -12,7 +12,7 @@ stays where it is. In hours, most starts at 0.05 and all at 6 end at r_max.
 
 from __future__ import annotations
 
-from controller.core.queueing.controllers.algorithm1 import R_MAX, WINDOW, Algorithm1
+from controller.core.queueing.controllers.controller import R_MAX, WINDOW, Algorithm1
 
 LARGEST_STEP = 1e12  # |eta| is held here, or it would leave what a float holds; r is clipped at 8 long before
 

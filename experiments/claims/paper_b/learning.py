@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.core.queueing.controllers import algorithm1
+from controller.core.queueing.controllers import controller
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import curve, mean_row, paired_row
@@ -166,7 +166,7 @@ def run(cases: Sequence[LearningCase], config: Config) -> Values:
         "runs": f"{size.seeds} seeds of {size.jobs} jobs{slow}",
         "jobs": f"{size.slow_jobs}",
         "r_init": f"{SMALL:g} and {LARGE:g}",
-        "step alpha": f"{STEP_PER_H:g} per h, after every {algorithm1.WINDOW} jobs, r_max {algorithm1.R_MAX:g}",
+        "step alpha": f"{STEP_PER_H:g} per h, after every {controller.WINDOW} jobs, r_max {controller.R_MAX:g}",
         "k": f"{targets.K:g}",
         "tolerance": f"{size.tolerance:g}",
         "world": "paper B's queue, decided by the live coordinator's own queue and controllers",

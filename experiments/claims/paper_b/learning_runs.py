@@ -15,14 +15,7 @@ import numpy as np
 
 from controller.core.queueing import queue
 from controller.core.queueing import replay as replaying
-from controller.core.queueing.controllers import (
-    age,
-    age_rules,
-    algorithm1,
-    arrivals,
-    controller,
-    replay,
-)
+from controller.core.queueing.controllers import age, controller, replay
 from controller.numerics.arrays import Floats
 from experiments.claims.paper_b import algorithm1_printed
 from experiments.runtime.tasks import Result
@@ -81,7 +74,7 @@ def grid(jobs: int) -> Floats:
 
 def deciding_code() -> tuple[ModuleType, ...]:
     """Return the modules that decide on a result."""
-    controllers = (queue, replaying, controller, algorithm1, arrivals, replay, age_rules, age)
+    controllers = (queue, replaying, controller, replay, age)
     courses = (algorithm1_printed, controller_runs, drawn, laws, targets)
     return (*controllers, *courses, sys.modules[__name__])
 

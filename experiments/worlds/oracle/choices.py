@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf
 
-from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S
+from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S
 from experiments.worlds.oracle.future import Future, Stay
 from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.transfer_times import PlannedSending, TransferTimes
@@ -155,7 +155,7 @@ class Choices:
         return runner.finish_s - runner.since_s if sending is None else sending.lead_s
 
     def _migration_s(self, runner: RunningJob, rate_bytes_per_s: float) -> float:
-        """Return the shortest notice that P3 accepts: see `controller.core.admission.reservation`."""
+        """Return the shortest notice that P3 accepts: see `controller.core.admission.schedule`."""
         if rate_bytes_per_s <= 0.0:
             return inf
         carried_s = runner.spec.payload_bytes / (GOODPUT * rate_bytes_per_s)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil, floor, inf
 
 from controller.core.model.cluster import Cluster
-from controller.core.network.capacity import LEAST_FALL
+from controller.core.network.links import LEAST_FALL
 from experiments.inputs.scenario import OwnerEvent, ResearchFlow
 from experiments.inputs.traces import BackgroundTraffic, Trace
 from topologies.spec import Campus, DirectedLink, Role

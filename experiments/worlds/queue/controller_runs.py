@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.core.queueing.controllers.age import Age
-from controller.core.queueing.controllers.algorithm1 import Algorithm1
-from controller.core.queueing.controllers.controller import Controller
+from controller.core.queueing.controllers.controller import Algorithm1, Controller
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.queue import (
     Dispatch,

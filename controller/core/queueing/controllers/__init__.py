@@ -1,7 +1,7 @@
 """Controllers of the queue's level r, which extend `controller.Controller`.
 
-`controller` follows one rule for ever. `algorithm1` moves r by the gradient step of paper B, corrected. `replay` asks
-the recorded arrivals (`arrivals`) which r would have met the target delay. `age` also asks which rule on the age of
-the gap between two spot offers would have been cheapest (`age_rules`). May import `controller.core.queueing.replay`,
+`controller` follows one rule for ever, or moves r by the gradient step of paper B, corrected. `replay` asks the
+recorded arrivals which r would have met the target delay. `age` also asks which rule on the age of the gap between
+two spot offers would have been cheapest. May import `controller.core.queueing.replay`,
 and nothing else of the core. Begin with `controller`.
 """
