@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.main import get_command
 
 from controller.core.policies.table import POLICIES
 from experiments.cli import status
@@ -27,13 +28,14 @@ DOCS = ROOT / "docs/scripts.md"
 USER = "1234"
 
 
+def asked(*words: str) -> dict[str, str]:
+    """What bash asks by, about words of a command line, the last of them begun."""
+    line = " ".join(["reclaimnet", *words])
+    return {"_RECLAIMNET_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+
+
 def completed(*words: str) -> list[str]:
-    """What bash is told for words of a command line, the last of them begun."""
-    asked = {
-        "_RECLAIMNET_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(["reclaimnet", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
+    """What bash is told."""
     program = "import sys; sys.argv = ['reclaimnet']; from experiments.cli import start; start.main()"
     done = subprocess.run(
         [CLI[0], "-c", program],
@@ -41,7 +43,7 @@ def completed(*words: str) -> list[str]:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, **asked},
+        env={**os.environ, **asked(*words)},
     )
     return done.stdout.split()
 
@@ -124,8 +126,6 @@ def test_every_key_of_json_is_documented() -> None:
 
 
 def test_options_of_the_command_line_stay_few_and_every_command_is_in_a_group() -> None:
-    from typer.main import get_command
-
     root: Any = get_command(app)
     assert len(root.commands) <= 30
     assert len(root.params) + sum(len(each.params) for each in root.commands.values()) <= 120
@@ -133,11 +133,20 @@ def test_options_of_the_command_line_stay_few_and_every_command_is_in_a_group() 
         assert each.rich_help_panel in ("Run", "Look", "Change", "Compare", "Measure", "Tend"), name
 
 
-def test_a_shell_completes_commands_and_policies() -> None:
+def test_a_shell_completes_commands_and_policies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offered(*words: str) -> list[str]:
+        for name, value in asked(*words).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit):
+            app(prog_name="reclaimnet")
+        return capsys.readouterr().out.split()
+
     assert "simulate" in completed("simu")
-    assert {*POLICIES, "oracle"} == set(completed("simulate", "example:lab", "--system", ""))
-    assert completed("storm", "--policy", "slurm") == [name for name in POLICIES if name.startswith("slurm")]
-    assert completed("sweep", "example:lab", "--policy", "static,slurm-") == ["static,slurm-pr"]
+    assert {*POLICIES, "oracle"} == set(offered("simulate", "example:lab", "--system", ""))
+    assert offered("storm", "--policy", "slurm") == [name for name in POLICIES if name.startswith("slurm")]
+    assert offered("sweep", "example:lab", "--policy", "static,slurm-") == ["static,slurm-pr"]
 
 
 @needs_root
