@@ -2,7 +2,7 @@
 
 Decisions are elsewhere.
 
-`docs/states.svg` is drawn from the table (`python docs/generate.py`).
+`docs/reference/states.md` is made from the table (`python docs/generate.py`).
 
 A host that falls silent keeps its jobs until its lease has lapsed: until then they may be running, so they are neither
 interrupted nor started elsewhere.
