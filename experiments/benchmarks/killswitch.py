@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -31,17 +30,17 @@ from bpf.maps import KillSwitch
 from bpf.objects import ensure_bpffs, load_host_programs
 from experiments.benchmarks.bcc_observer import BccObserver
 from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, quantiles, table_of
-from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
+from experiments.benchmarks.nodes import Node, run_in
+from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena
 from experiments.inputs.scenario import Scenario
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
-from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.emulation.safety.ledger import PIN_ROOT
-from testbed.errors import SetupError
-from testbed.namespaces import NetworkNamespace
+from testbed.errors import CommandFailed, SetupError
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from topologies import presets
-from topologies.errors import TestbedError
 
 SAMPLES = "killswitch.jsonl"
 MAP, NFT, IPTABLES, LISTENER = "map", "nft", "iptables", "listener"
@@ -80,14 +79,6 @@ DROP, OPEN = f"add rule inet kill in tcp dport {PORT} drop", "flush chain inet k
 IPTABLES_RULE = f"INPUT -p tcp --dport {PORT} -j DROP"
 
 
-class CannotMeasureError(TestbedError):
-    """Reason why this machine cannot measure."""
-
-
-class UnavailableError(TestbedError):
-    """Reason why this machine does not have a path."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClosingPath:
     """Way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
@@ -96,8 +87,8 @@ class ClosingPath:
     the path takes longer.
     """
 
-    act: Callable[[], None]
-    undo: Callable[[], None]
+    act: Callable[[], object]
+    undo: Callable[[], object]
     uses_switch: bool = False
     pause_s: float = 0.0
     reason: str = BY_PROGRAM
@@ -107,7 +98,7 @@ Samples = dict[str, list[Trial] | str]  # by path; the reason why this machine l
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Try every path; write the raw samples as JSON lines. CannotMeasureError as `measure_kill_switch`."""
+    """Try every path; write the raw samples as JSON lines. SetupError or BpfError: this machine cannot."""
     trials, hosts = QUICK_TRIALS if run.quick else TRIALS, run.hosts[0] if run.hosts else HOSTS
     no_observer = ""
     with ExitStack() as last:
@@ -133,7 +124,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def goals(result: Result) -> Iterator[Goal]:
-    """Yield the last connection let in by each path with a goal, then the agreement of bcc's observer."""
+    """Yield the last connection let in by each path with a goal, then the agreement of all counts."""
     for name, wanted in LIMITS_S.items():
         for quantile, limit_s in wanted.items():
             what = f"{WORDS[name]}, {quantile}"
@@ -141,9 +132,14 @@ def goals(result: Result) -> Iterator[Goal]:
                 yield at_most(what, path["last_let_in_s"][quantile], limit_s, in_ms)
             else:
                 yield Goal(what, f"<= {in_ms(limit_s)}", result["unavailable"][name], None)
+    paths = result["paths"].values()
+    late = sum(path["let_in_after_return"] for path in paths)
+    yield at_most("SYNs sent after the call that got in", late, 0, "{:.0f}".format)
+    apart = sum(path["counts_disagree"] for path in paths)
+    yield at_most("trials whose drops the program and the storm count apart", apart, 0, "{:.0f}".format)
     what, goal = "an independent observer (bcc) counts what the storm from outside counts", "in each trial"
-    observed = sum(path["observed"] for path in result["paths"].values())
-    otherwise = sum(path["observer_disagrees"] for path in result["paths"].values())
+    observed = sum(path["observed"] for path in paths)
+    otherwise = sum(path["observer_disagrees"] for path in paths)
     if observed:
         yield Goal(what, goal, f"in {observed - otherwise} of {observed}", not otherwise)
     else:
@@ -151,46 +147,28 @@ def goals(result: Result) -> Iterator[Goal]:
 
 
 def tables(result: Result) -> Iterator[Table | str]:
-    """Yield every path beside the paper's words, then the trials behind it."""
-    rows, counts = [], []
-    numbers = (
-        "trials",
-        "blind",
-        "syns",
-        "let_in_after_return",
-        "lost_on_the_way",
-        "others",
-        "counts_disagree",
-    )
+    """Yield every path beside the paper's words."""
+    rows = []
     for name, words in WORDS.items():
         if path := result["paths"].get(name):
             last = ", ".join(in_ms(path["last_let_in_s"][q]) for q in ("p50", "p99", "max"))
             others = (in_ms(path[key]["p50"]) for key in ("first_refused_s", "call_s"))
-            rows.append((words, last, *others, PRINTED.get(name, "")))
-            seen = path["observed"]
-            agrees = f"{seen - path['observer_disagrees']} of {seen}" if seen else ""
-            counts.append((words, *(str(path[key]) for key in numbers), agrees))
+            rows.append(
+                (words, last, *others, PRINTED.get(name, ""), f"{path['trials']}", f"{path['blind']}")
+            )
         else:
-            rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, "")))
-    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "paper A")
-    yield table_of(f"Ways to close a host; a campus of {result['campus_hosts']} hosts", heads, rows)
-    yield table_of(
-        "Trials",
-        (
-            "path",
-            "trials",
-            "blind",
-            "SYNs",
-            "in after the call",
-            "lost",
-            "others",
-            "counts differ",
-            "bcc agrees",
-        ),
-        counts,
-        "blind: the storm had no processor as the host closed; in after the call: SYNs sent then that got in; others: packets by "
-        "the campus's own cables; counts differ: the program's drops are not the storm's",
+            rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, ""), "", ""))
+    heads = (
+        "path",
+        "last let in: p50, p99, max",
+        "first refused: p50",
+        "the call: p50",
+        "paper A",
+        "trials",
+        "blind",
     )
+    title = f"Ways to close a host; a campus of {result['campus_hosts']} hosts"
+    yield table_of(title, heads, rows, "blind: the storm had no processor as the host closed")
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
     if result["no_observer"]:
@@ -242,42 +220,33 @@ def one_trial(stage: Arena, switch: KillSwitch, path: ClosingPath, observer: Bcc
 # ---------------------------------------------------------------- a host alone
 
 
-def measure_kill_switch(
-    trials: int, names: Iterable[str] = (MAP, NFT, IPTABLES, LISTENER), observer: BccObserver | None = None
-) -> Samples:
-    """Return trials of each path on a host of its own. CannotMeasureError: not root, no BPF, no namespaces, or one processor."""
+def measure_kill_switch(trials: int, observer: BccObserver | None = None) -> Samples:
+    """Return trials of each path on a host of its own. SetupError: not root, no namespaces, or one processor; BpfError."""
     if os.geteuid() != 0:
-        raise CannotMeasureError("it needs root: CAP_BPF, CAP_NET_ADMIN and a network namespace")
+        raise SetupError("it needs root: CAP_BPF, CAP_NET_ADMIN and a network namespace")
     found: Samples = {}
-    try:
-        with ExitStack() as last:
-            ensure_bpffs()
-            folder = PIN_ROOT / f"killswitch-{os.getpid()}"
-            last.callback(shutil.rmtree, folder, ignore_errors=True)
-            programs = load_host_programs(folder)
-            last.callback(programs.close)
-            host = last.enter_context(new_namespace())
-            stage = last.enter_context(arena(host, programs.egress_fd, programs.ingress_fd))
-            switch = last.enter_context(closing(KillSwitch.open_pinned(folder / "switch")))
-            for name in names:
-                try:
-                    with _path(name, stage, switch) as path:
-                        found[name] = [one_trial(stage, switch, path, observer) for _ in range(trials)]
-                except UnavailableError as error:
-                    found[name] = str(error)
-    except (OSError, BpfError, NetlinkRefused, SetupError, subprocess.SubprocessError) as error:
-        raise CannotMeasureError(f"{error}") from error
+    with ExitStack() as last:
+        ensure_bpffs()
+        folder = PIN_ROOT / f"killswitch-{os.getpid()}"
+        last.callback(shutil.rmtree, folder, ignore_errors=True)
+        programs = load_host_programs(folder)
+        last.callback(programs.close)
+        host = last.enter_context(Node())
+        stage = last.enter_context(arena(host.network, programs.egress_fd, programs.ingress_fd))
+        switch = last.enter_context(closing(KillSwitch.open_pinned(folder / "switch")))
+        for name in (MAP, NFT, IPTABLES, LISTENER):
+            try:
+                with _path(name, stage, switch) as path:
+                    found[name] = [one_trial(stage, switch, path, observer) for _ in range(trials)]
+            except CommandFailed as error:
+                found[name] = str(error)
     return found
 
 
 @contextmanager
 def _path(name: str, stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
-    """Yield a path of a host alone. UnavailableError: its command is not installed, or does not work here."""
-
-    def command(*words: str) -> None:
-        with stage.host.entered():
-            run_quietly([name, *words])
-
+    """Yield a path of a host alone. CommandFailed: its command is not installed, or does not work here."""
+    command = partial(run_in, stage.host, name)
     if name == MAP:
         yield ClosingPath(lambda: switch.set(Mode.ISOLATE), lambda: switch.set(Mode.OFF), uses_switch=True)
     elif name == NFT:
@@ -290,17 +259,8 @@ def _path(name: str, stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
         delete()
         yield ClosingPath(insert, delete, reason=BY_RULE)
     else:
-        application = stage.application
-        yield ClosingPath(application.close_listener, application.listen, reason=NOBODY_LISTENS)
-
-
-def run_quietly(command: list[str]) -> None:
-    """Run a command. UnavailableError: it is not installed, or fails."""
-    if shutil.which(command[0]) is None:
-        raise UnavailableError(f"the command {command[0]} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UnavailableError(f"{' '.join(command)}: {done.stderr.strip()}")
+        close, listen = (partial(stage.application.order, listens=listens) for listens in (False, True))
+        yield ClosingPath(close, listen, reason=NOBODY_LISTENS)
 
 
 # ---------------------------------------------------------------- a host of a campus
@@ -330,7 +290,7 @@ def _on_campus(
                 path = ClosingPath(act, lend, uses_switch=True, pause_s=pause_s)
                 try:
                     return [one_trial(stage, switch, path, observer) for _ in range(trials)]
-                except UnavailableError as error:
+                except CommandFailed as error:
                     return str(error)
 
             def reclaimed(path: str) -> list[Trial] | str:
@@ -344,7 +304,7 @@ def _on_campus(
             words = [_reclaimnet(), "reclaim", name, "--campus", world.campus.id]
             user = ["setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"]
             for path, argv in ((COMMAND, words), (OWNER, [*user, *words])):
-                found[path] = tried(partial(run_quietly, argv), COMMAND_PAUSE_S)
+                found[path] = tried(partial(run_in, OWN_NETWORK, *argv), COMMAND_PAUSE_S)
             world.agent_process(name).kill()
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)

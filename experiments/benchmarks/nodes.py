@@ -1,4 +1,4 @@
-"""Measuring processes, each forked into a network namespace of its own; with the process its namespace and interfaces end.
+"""Measuring processes, each forked into a network namespace; with the process a namespace of its own and its interfaces end.
 
 A node receives orders as lines of JSON and answers each with one.
 """
@@ -12,16 +12,23 @@ import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from testbed.errors import CommandFailed, SetupError
-from testbed.linux import CLONE_NEWNET, end_with_parent, unshare
+from testbed.linux import CLONE_NEWNET, end_with_parent, setns, unshare
+from testbed.namespaces import NetworkNamespace
+
+NOT_FOUND = 127  # a shell's status
 
 
 class Node:
-    """Forked process in its own namespace that answers orders."""
+    """Forked process in `network`, or in a namespace of its own, that answers orders."""
 
-    def __init__(self, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        serve: Callable[[dict[str, Any]], dict[str, Any]] = lambda order: {},
+        network: NetworkNamespace | None = None,
+    ) -> None:
         self._ours, theirs = socket.socketpair()
         parent = os.getpid()
         self.pid = os.fork()
@@ -31,7 +38,10 @@ class Node:
                 lines = theirs.makefile("rw")
                 reply: dict[str, Any] = {"ready": True}
                 try:
-                    unshare(CLONE_NEWNET)
+                    if network is None:
+                        unshare(CLONE_NEWNET)
+                    elif network.fd is not None:
+                        setns(network.fd)
                 except OSError as error:
                     reply = {"error": f"a measuring process has no network namespace: {error}"}
                 while True:
@@ -49,6 +59,13 @@ class Node:
         theirs.close()
         self._lines = self._ours.makefile("rw")
         self.answer()
+        self.network = NetworkNamespace.of_process(self.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def ask(self, **order: Any) -> None:
         """Send an order; `answer` waits for its outcome."""
@@ -70,10 +87,7 @@ class Node:
 
     def run(self, *argv: str, text: str | None = None) -> None:
         """Run a command inside the node's namespace; CommandFailed if it fails."""
-        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv]
-        done = subprocess.run(inside, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CommandFailed(inside, done.returncode, f"{done.stderr}{text or ''}")
+        run_in(self.network, *argv, text=text)
 
     def close(self) -> None:
         """End the process; its namespace and interfaces go with it."""
@@ -82,3 +96,16 @@ class Node:
         os.waitpid(self.pid, 0)
         self._lines.close()
         self._ours.close()
+        if self.network.fd is not None:
+            os.close(self.network.fd)
+
+
+def run_in(network: NetworkNamespace, *argv: str, text: str | None = None) -> None:
+    """Run a command inside a namespace; CommandFailed if it fails, or is not installed."""
+    try:
+        with network.entered():
+            done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise CommandFailed(argv, NOT_FOUND, f"{argv[0]} is not installed") from error
+    if done.returncode:
+        raise CommandFailed(argv, done.returncode, f"{done.stderr}{text or ''}")

@@ -11,23 +11,22 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import signal
 import socket
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from experiments.benchmarks.nodes import Node, run_in
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import SetupError
-from testbed.linux import CLONE_NEWNET, unshare
 from testbed.namespaces import NetworkNamespace
 
 SOURCE = Path(__file__).with_name("syn_storm.c")
@@ -87,7 +86,7 @@ class SynStorm:
         self._words = memoryview(memory).cast("Q")
 
     def trial(
-        self, act: Callable[[], None], dropped: Callable[[], int] | None = None, pause_s: float = 0.0
+        self, act: Callable[[], object], dropped: Callable[[], int] | None = None, pause_s: float = 0.0
     ) -> Trial:
         """Run the storm, with SYNs at least `pause_s` apart, and the act in its midst.
 
@@ -148,69 +147,18 @@ class SynStorm:
         self._memory.close()
 
 
-class ListeningProcess:
-    """Process in the host's network that listens, and closes its listener on request."""
+class Listener:
+    """Listener in the host's network, opened and closed by order; a `Node` serves it."""
 
-    def __init__(self, host: NetworkNamespace) -> None:
-        self._ours, theirs = socket.socketpair()
-        self.pid = os.fork()
-        if self.pid == 0:
-            with contextlib.suppress(BaseException):
-                self._ours.close()
-                with host.entered():
-                    listener: socket.socket | None = None
-                    while word := theirs.recv(1):
-                        if word == b"o" and listener is None:
-                            listener = socket.create_server((HOST_ADDRESS, PORT), backlog=4096)
-                        elif word == b"c" and listener is not None:
-                            listener.close()
-                            listener = None
-                        theirs.sendall(word)
-            os._exit(0)
-        theirs.close()
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
 
-    def listen(self) -> None:
-        """Make it listen; return when it does."""
-        self._tell(b"o")
-
-    def close_listener(self) -> None:
-        """Close its listener; return when that is done."""
-        self._tell(b"c")
-
-    def _tell(self, word: bytes) -> None:
-        self._ours.sendall(word)
-        if self._ours.recv(1) != word:
-            raise SetupError("the application that listens has died")
-
-    def end(self) -> None:
-        """End the process."""
-        self._ours.close()
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
-
-@contextmanager
-def new_namespace() -> Iterator[NetworkNamespace]:
-    """Yield a network namespace that lasts as long as the block."""
-    made: list[int | OSError] = []
-
-    def make() -> None:
-        try:
-            unshare(CLONE_NEWNET)
-            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            made.append(error)
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    [found] = made
-    if isinstance(found, OSError):
-        raise SetupError(f"no network namespace may be made here: {found}")
-    try:
-        yield NetworkNamespace(found)
-    finally:
-        os.close(found)
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Listen, or close the listener."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = socket.create_server((HOST_ADDRESS, PORT), backlog=4096) if order["listens"] else None
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +166,8 @@ class Arena:
     """Host under the storm."""
 
     host: NetworkNamespace
-    outside: NetworkNamespace  # the storm's
     storm: SynStorm
-    application: ListeningProcess
+    application: Node
 
     @property
     def inode(self) -> int:
@@ -241,33 +188,25 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
     """Yield `host` with a storm's cable, its programs on it, a listener and the storm; all of it is removed after."""
     program = compiled(SOURCE)
     with contextlib.ExitStack() as last:
-        outside = last.enter_context(new_namespace())
-        with outside.entered():
-            ip(
-                "link add {0} address {1} type veth peer name {2} address {3}",
-                STORM_END,
-                STORM_MAC,
-                HOST_END,
-                HOST_MAC,
-            )
-            last.callback(_remove_cable, outside)
-            ip("link set {0} netns /proc/{1}/fd/{2}", HOST_END, os.getpid(), host.fd)
-            _ready(STORM_END, f"{STORM_ADDRESS}/24", (HOST_ADDRESS, HOST_MAC))
+        outside = last.enter_context(Node())  # its cable goes with it
+        ends = f"{STORM_END} address {STORM_MAC} type veth peer name {HOST_END} address {HOST_MAC}"
+        outside.run(*f"ip link add {ends}".split())
+        outside.run(*f"ip link set {HOST_END} netns /proc/{os.getpid()}/fd/{host.fd}".split())
+        _ready(outside.network, STORM_END, f"{STORM_ADDRESS}/24", {HOST_ADDRESS: HOST_MAC})
+        _ready(host, HOST_END, f"{HOST_ADDRESS}/24", {STORM_ADDRESS: STORM_MAC, SYN_SOURCE: CLIENT_MAC})
         with host.entered():
-            _ready(HOST_END, f"{HOST_ADDRESS}/24", (STORM_ADDRESS, STORM_MAC), (SYN_SOURCE, CLIENT_MAC))
             _set("net/ipv4/tcp_syncookies", "2")
             with NetlinkSocket() as netlink:
                 netlink.send(host_requests(socket.if_nametoindex(HOST_END), egress_fd, ingress_fd, HOST_END))
-        application = ListeningProcess(host)
-        last.callback(application.end)
-        application.listen()
+        application = last.enter_context(Node(Listener().serve, host))
+        application.order(listens=True)
         folder = last.enter_context(tempfile.TemporaryDirectory(prefix="syn-storm-"))
         allowed = sorted(os.sched_getaffinity(0))
         if len(allowed) < 2:
             raise SetupError("one processor: the storm and the owner's act need one each")
         own, other = allowed[0], allowed[-1]
         file = Path(folder) / "storm"
-        with outside.entered():
+        with outside.network.entered():
             process = subprocess.Popen(
                 [program, file, STORM_END, HOST_MAC, SYN_SOURCE, HOST_ADDRESS, str(PORT)],
                 stdin=subprocess.DEVNULL,
@@ -282,33 +221,20 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
         with file.open("r+b") as opened:
             storm = SynStorm(process, mmap.mmap(opened.fileno(), _WORDS.size))
         last.callback(storm.close)
+        os.sched_setaffinity(application.pid, {own})
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {own})
         last.callback(os.sched_setaffinity, 0, before)
-        yield Arena(host, outside, storm, application)
+        yield Arena(host, storm, application)
 
 
-def ip(line: str, *values: object) -> None:
-    """Run `ip`; SetupError with its complaint."""
-    command = ["ip", *line.format(*values).split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SetupError(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
-def _ready(interface: str, address: str, *neighbours: tuple[str, str]) -> None:
-    with contextlib.suppress(FileNotFoundError):  # no IPv6 here: nothing to switch off
+def _ready(network: NetworkNamespace, interface: str, address: str, neighbours: dict[str, str]) -> None:
+    with network.entered(), contextlib.suppress(FileNotFoundError):  # no IPv6 here: nothing to switch off
         _set(f"net/ipv6/conf/{interface}/disable_ipv6", "1")
-    ip("addr add {0} dev {1}", address, interface)
-    ip("link set {0} up", interface)
-    for neighbour, mac in neighbours:
-        ip("neigh add {0} lladdr {1} dev {2} nud permanent", neighbour, mac, interface)
+    lines = [f"addr add {address} dev {interface}", f"link set {interface} up"]
+    lines += [f"neigh add {ip} lladdr {mac} dev {interface} nud permanent" for ip, mac in neighbours.items()]
+    run_in(network, "ip", "-batch", "-", text="\n".join(lines))
 
 
 def _set(setting: str, value: str) -> None:
     Path("/proc/sys", setting).write_text(value)
-
-
-def _remove_cable(outside: NetworkNamespace) -> None:
-    with outside.entered(), contextlib.suppress(SetupError):
-        ip("link del {0}", STORM_END)
