@@ -4,17 +4,15 @@ For each job the stays that it can come to and that end under it before it is ov
 handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may
 hold its checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A
 chain of checkpoints (see `transfer_times`) ends with the stay, at the full rate of its path, unless others may need the
-links then: the nearest `MOST_RIVALS` of those *rivals* are packed before the end of the stay in every combination. The
-chain may end where each of these begins. On one link that is enough for an optimum: by exchange, transfers one after
-the other at the full rate lose less than transfers side by side. Migrations likewise: at once, or when rivals have
-been.
+links then: the nearest of those *rivals*, up to `MOST_RIVALS`, are packed before the end of the stay, and the chain may
+end where they begin. By exchange, transfers one after the other at the full rate lose less than transfers side by side.
+Migrations likewise: at once, or when rivals have been.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import inf
 
 from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S
@@ -178,8 +176,7 @@ class Choices:
             and abs(other.at_s - node.at_s) < FAR * max(other.busy_s, node.busy_s) + other.stay.announced_s
         ]
         rivals.sort(key=lambda other: (abs(other.at_s - node.at_s), other.stay.host, other.runner.name))
-        near = rivals[:MOST_RIVALS]
-        groups = [group for size in range(len(near) + 1) for group in combinations(near, size)]
+        groups = [rivals[:size] for size in range(min(MOST_RIVALS, len(rivals)) + 1)]
         ends_s = {r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s}
         ends_s.update(min(node.at_s, self._begin_s(group, most)) for group in groups for most in (1, None))
         after_s = {sum(rival.busy_s for rival in group) for group in groups}

@@ -87,7 +87,7 @@ class WindowProblem:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The answer for a window: chosen handovers, the objective and the best bound known, seconds of work, and the program's size.
+    """Answer for a window: chosen handovers, objective, best bound known, the number of variables, seconds of work.
 
     `status`: "optimal"; "time limit" (the best that was found by then); "nothing" (no plan was found by then). `gap`:
     (objective - bound) / objective, 0 where there is nothing to lose; no plan can be better by more. `amends`: not a whole
@@ -104,7 +104,6 @@ class Window:
     gap: float
     status: str
     variables: int
-    constraints: int
     solve_s: float
     amends: bool = False
 

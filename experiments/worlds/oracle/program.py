@@ -54,7 +54,7 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     """
     choices, place = problem.handovers, (problem.begin_s, problem.horizon_s, len(problem.runners))
     if not choices:
-        return Window(*place, (), 0.0, 0.0, 0.0, "optimal", 0, 0, 0.0)
+        return Window(*place, (), 0.0, 0.0, 0.0, "optimal", 0, 0.0)
     rows = [*_ways(problem), *_gpus(problem), *_links(problem, problem.budgets.together, of_migrations=False)]
     if problem.budgets.migrations is not problem.budgets.together:
         rows += _links(problem, problem.budgets.migrations, of_migrations=True)
@@ -83,7 +83,7 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     proved = result.mip_dual_bound is not None and np.isfinite(result.mip_dual_bound)
     bound_s = min(max(0.0, result.mip_dual_bound) if proved else 0.0, objective_s)
     left = (objective_s - bound_s) / objective_s if objective_s - bound_s > NOTHING else 0.0
-    return Window(*place, found, objective_s, bound_s, left, status, len(choices), len(rows), lasted_s)
+    return Window(*place, found, objective_s, bound_s, left, status, len(choices), lasted_s)
 
 
 # ---------------------------------------------------------------- the constraints

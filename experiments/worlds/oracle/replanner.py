@@ -161,7 +161,11 @@ class Replanner:
         ]
         reserved = self._reserved()
         self._plan.ways, self._plan.on_way = {}, set()
-        answer = solve(self._choices().problem(runners, reserved, begun), self._time_limit_s)
+        stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
+        campus = self._world.env.campus
+        store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
+        choices = Choices(campus, self._plan.future, self._transfer_times, now_s, self._until_s, store)
+        answer = solve(choices.problem(runners, reserved, begun), self._time_limit_s)
         self.windows.append(replace(answer, until_s=until_s, amends=amends))
         self._plan.enter(runners, answer.chosen)
         for way in answer.chosen:
@@ -183,12 +187,6 @@ class Replanner:
             for each in timetable.spans.get(flow.key, ()):
                 found.append(Booking(links, each.from_s, each.until_s, each.rate_bytes_per_s, migrates=True))
         return found
-
-    def _choices(self) -> Choices:
-        campus, now_s = self._world.env.campus, self._world.now_s
-        stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
-        store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
-        return Choices(campus, self._plan.future, self._transfer_times, now_s, self._until_s, store)
 
     # ------------------------------------------------------------ jobs
 
