@@ -222,26 +222,14 @@ def fingerprint_of(records: Sequence[str]) -> str:
     return fingerprint(paths, *(record for record in records if not Path(record).exists()))
 
 
-def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPlan:
-    """Read the plan of a scenario (a file or `example:NAME`), or of a sweep file, which names one and sets fields of `SweepPlan`.
+def read_plan(what: Scenario | str | Path, overrides: Sequence[str] = (), **given: Any) -> SweepPlan:
+    """Return the plan of a scenario (or its file, or `example:NAME`), or of a sweep file, which names one and sets other fields.
 
-    `given` (policies, seeds, values, records, until_over, figures) overrides the file; None: nothing is given.
+    `given` (policies, seeds, values, records, until_over, figures) overrides the file; None or empty: nothing is given.
     `overrides` (FIELD=VALUE) apply to each policy.
     """
-    path = files.find(what, EXAMPLES)
-    chosen: dict[str, Any] = {}
-    try:
-        table = (
-            toml.parse(reading.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
-        )
-        if isinstance(table.get("scenario"), str):
-            what, chosen = _of_file(Table(table), path.parent)
-    except SpecError as error:
-        raise error if error.source else error.within(str(path)) from None
+    scenario, folder, chosen = (what, Path(), {}) if isinstance(what, Scenario) else _read(what)
     given = {key: value for key, value in given.items() if value}
-    scenario, folder = load(what), files.find(what, EXAMPLES).parent
-    if every := chosen.pop("with", None):
-        scenario = _with(tomllib.loads(dumps(scenario)), every.items(), folder)
     usual = {"policies": (scenario.protocol.policy,), "seeds": tuple(FEWEST_SEEDS)}
     plan = usual | chosen | given
     if overrides:
@@ -250,21 +238,39 @@ def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPl
     try:
         return SweepPlan(scenario, folder=folder, **plan)
     except SpecError as error:
-        raise error.within(str(path)) if error.key in chosen and error.key not in given else error from None
+        raise error.within(str(what)) if error.key in chosen and error.key not in given else error from None
 
 
-def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return (the scenario, the other arguments) of a sweep file."""
+def _read(what: str | Path) -> tuple[Scenario, Path, dict[str, Any]]:
+    """Return the scenario that a file is or names, the folder where its paths begin, and the fields that a sweep file sets."""
+    if not isinstance(what, str | Path) or not (path := files.find(what, EXAMPLES)).is_file():
+        return load(what), Path(), {}  # it raises
+    try:
+        table = toml.parse(reading.read_text(path, "a scenario or sweep file (TOML)"))
+        if not isinstance(table.get("scenario"), str):
+            return load(what), path.parent, {}
+        chosen = _fields(Table(table), path.parent)
+    except SpecError as error:
+        raise error if error.source else error.within(str(path)) from None
+    named = chosen.pop("scenario")
+    named = named if named.startswith(files.EXAMPLE) else str(path.parent / named)
+    scenario, folder = load(named), files.find(named, EXAMPLES).parent
+    if every := chosen.pop("with", None):
+        scenario = _with(tomllib.loads(dumps(scenario)), every.items(), folder)
+    return scenario, folder, chosen
+
+
+def _fields(table: Table, folder: Path) -> dict[str, Any]:
+    """Return the keys of a sweep file, as fields of `SweepPlan` beside `scenario` and `with`."""
     read = {key: kind.read(table, key) for key, kind in FILE_KEYS.items() if table.has(key)}
     table.done()
-    scenario, seeds = read.pop("scenario"), read.pop("seeds", None)
-    if seeds is not None:
+    if (seeds := read.pop("seeds", None)) is not None:
         several = seeds if isinstance(seeds, list) else [seeds]
         read["seeds"] = seeds_of(seeds) if isinstance(seeds, str) else tuple(several)
     read["values"] = read.pop("set", {})
     if records := read.pop("trace", ()):
         read["records"] = tuple(str(folder / each) if (folder / each).exists() else each for each in records)
-    return scenario if scenario.startswith(files.EXAMPLE) else str(folder / scenario), read
+    return read
 
 
 def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:

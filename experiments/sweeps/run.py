@@ -10,17 +10,15 @@ from typing import Any
 
 from bpf.caches import fingerprint
 from controller.warm_up import compile_once
-from experiments.inputs.scenario import Scenario, load
-from experiments.inputs.scenario.files import EXAMPLES
+from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import records_of
 from experiments.runtime.engines import Engine
 from experiments.runtime.sudo_ownership import belonging_to_caller
 from experiments.runtime.tasks import RUNS, Task, results_of, silent
 from experiments.sweeps import play
-from experiments.sweeps.plan import FIGURES, SweepPlan
+from experiments.sweeps.plan import SweepPlan, read_plan
 from experiments.sweeps.result import SweepResult
 from experiments.worlds.deciding import deciding_code
-from topologies import files
 from topologies.errors import SpecError
 
 
@@ -45,16 +43,16 @@ def sweep(
     scenario: Scenario | str | Path,
     *,
     policies: str | Sequence[str] | None = None,
-    seeds: Iterable[int] = range(1, 6),
+    seeds: Iterable[int] | None = None,
     settings: Mapping[str, Sequence[Any]] | None = None,
     trace: str | Path | Sequence[str | Path] | None = None,
     until_over: bool = False,
-    figures: str | Sequence[str] = FIGURES,
+    figures: str | Sequence[str] | None = None,
     out: str | Path | None = None,
     workers: int | None = None,
     dask: str | None = None,
 ) -> SweepResult:
-    """Play a scenario in virtual time under all policies, with all seeds and values.
+    """Play a scenario, or a sweep file, in virtual time under all policies, with all seeds and values.
 
     `policies`: names, or "module:NAME" of your own (other processes must find them); the first is the one that others
     are compared with; none: the scenario's. `settings`: key of the scenario file -> values as the file has them, such
@@ -63,25 +61,23 @@ def sweep(
     `workers`: processes, as many as there are cores; `dask`: the address of a scheduler whose workers play instead.
     SpecError names the fault; SetupError: workers cannot be had.
     """
-    described = scenario if isinstance(scenario, Scenario) else load(scenario)
-    folder = Path() if isinstance(scenario, Scenario) else files.find(scenario, EXAMPLES).parent
-    for key, given in (("policies", policies or ()), ("seeds", seeds), ("figures", figures)):
-        if not isinstance(given, Iterable):
+    for key, given in (("policies", policies), ("seeds", seeds), ("figures", figures)):
+        if not isinstance(given, Iterable | None):
             raise SpecError(key, given, "several, say in a list")
     if not isinstance(settings or {}, Mapping):
         raise SpecError("settings", settings, "values by the key of the scenario file that they are for")
-    plan = SweepPlan(
-        described,
-        (policies,) if isinstance(policies, str) else tuple(policies or (described.protocol.policy,)),
-        tuple(seeds),
-        {
-            key: (some,) if isinstance(some, str | int | float) else tuple(some)
-            for key, some in (settings or {}).items()
-        },
+    values = {
+        key: (some,) if isinstance(some, str | int | float) else tuple(some)
+        for key, some in (settings or {}).items()
+    }
+    plan = read_plan(
+        scenario,
+        policies=_several(policies),
+        seeds=() if seeds is None else tuple(seeds),
+        values=values,
         records=tuple(map(str, records_of(trace))),
         until_over=until_over,
-        figures=(figures,) if isinstance(figures, str) else tuple(figures),
-        folder=folder,
+        figures=_several(figures),
     )
     engine = Engine(workers or cpu_count() or 1, dask)
     if out is None:
@@ -90,3 +86,7 @@ def sweep(
         result = run_sweep(plan, engine, Path(out))
         result.write(out)
         return result
+
+
+def _several(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
