@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.core.lifecycle.candidates import crowding_s
+from controller.core.lifecycle.attempts import crowding_s
 from testbed.messages import JobSpec
 from tests.world import a_running_job, a_world
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.network.links import Network
-from controller.core.placement.tree_rates import Places, Reaches
+from controller.core.placement.select import Places, Reaches
 from controller.numerics.arrays import Floats
 from topologies.paths import Routes
 from topologies.presets import campus54, three_tier

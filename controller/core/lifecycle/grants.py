@@ -210,7 +210,7 @@ def settle(cluster: Cluster) -> None:
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
-        flow.bottleneck = str(cluster.network.links[link]) if link != NO_LINK else ""
+        flow.bottleneck = cluster.network.names[link] if link != NO_LINK else ""
         cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))
         cluster.record(
             facts.Granted(

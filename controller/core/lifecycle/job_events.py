@@ -17,8 +17,15 @@ takes. Paper A does not state what becomes of old copies; rows that follow it to
 from __future__ import annotations
 
 from controller.core.checkpointing.planner import transfer_s
-from controller.core.lifecycle.attempts import EVERYTHING, TIMEOUT_FACTOR, cancelled, drop_move, over
-from controller.core.lifecycle.candidates import reserved_rate, residual
+from controller.core.lifecycle.attempts import (
+    EVERYTHING,
+    TIMEOUT_FACTOR,
+    cancelled,
+    drop_move,
+    over,
+    reserved_rate,
+    residual,
+)
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.grants import close_flows, reservations
 from controller.core.lifecycle.migration import landed, plan_moves, send_on

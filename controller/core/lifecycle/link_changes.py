@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from math import inf
 
-from controller.core.lifecycle.candidates import reserved_rate
+from controller.core.lifecycle.attempts import reserved_rate
 from controller.core.lifecycle.grants import committed, count_sent, planned
 from controller.core.lifecycle.migration import replan, tell_starts
 from controller.core.model import facts

@@ -33,8 +33,17 @@ from controller.core.admission.schedule import (
     Timetable,
 )
 from controller.core.checkpointing.planner import transfer_s
-from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
-from controller.core.lifecycle.candidates import choose_host, request, residual, safe_store
+from controller.core.lifecycle.attempts import (
+    begin_attempt,
+    choose_host,
+    drop_move,
+    release,
+    request,
+    reserve,
+    residual,
+    safe_store,
+    start,
+)
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flows,

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.attempts import cancelled, dispatch, release, replica_of
-from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
+from controller.core.lifecycle.attempts import (
+    cancelled,
+    choose_host,
+    dispatch,
+    release,
+    replica_of,
+    request,
+    reserved_rate,
+    residual,
+)
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts

@@ -17,11 +17,12 @@ from math import inf
 import numpy as np
 
 from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans, StaticPlanner, stagger
-from controller.core.lifecycle.attempts import replica_of, reserve
-from controller.core.lifecycle.candidates import (
+from controller.core.lifecycle.attempts import (
     choose_host,
     fair_shares,
+    replica_of,
     request,
+    reserve,
     reserved_rate,
     residual,
     safe_store,

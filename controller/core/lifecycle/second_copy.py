@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.lifecycle.candidates import fair_shares, safe_store
+from controller.core.lifecycle.attempts import fair_shares, safe_store
 from controller.core.lifecycle.grants import LEAST_STREAM_RISE, close_flow, open_flow, presync_flow
 from controller.core.lifecycle.protection import choose_volunteer
 from controller.core.model.cluster import Cluster

@@ -27,7 +27,7 @@ from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.network.links import Ends, LinkCapacity, Network, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.hazard import HOURS, OwnerHistory
-from controller.core.placement.tree_rates import Places
+from controller.core.placement.select import Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats, Numbers

@@ -54,6 +54,7 @@ class Network:
 
     def __init__(self, links: Iterable[DirectedLink]) -> None:
         self.links: tuple[DirectedLink, ...] = tuple(sorted(set(links), key=str))
+        self.names = tuple(map(str, self.links))
         self.number: dict[DirectedLink, int] = {link: number for number, link in enumerate(self.links)}
 
     def __len__(self) -> int:

@@ -51,6 +51,7 @@ from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from testbed.linux import packet_sockets
 from testbed.logs import logger
+from topologies.decoding import UNDECODABLE
 from topologies.openflow import Drained, HaveDrained
 
 log = logger("reclaimnet.emulation")
@@ -324,7 +325,7 @@ class OpenvSwitchFabric(BridgeFabric):
             client.sendall(msgspec.json.encode(order) + b"\n")
             with client.makefile("rb") as lines:
                 return msgspec.json.decode(lines.readline(), type=Drained).reason
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             return "it did not answer in time"
 
     @property
