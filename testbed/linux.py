@@ -54,6 +54,15 @@ def end_with_parent(parent: int | None = None, status: int = 1) -> None:
         os._exit(status)
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the processes that the threads of a process have started and not reaped, as far as it is still there."""
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (thread / "children").read_text().split())
+    return children
+
+
 def own_mounts() -> None:
     """Give this process and its children mounts of their own, seen by no other, that end with them; what others mount they see.
 

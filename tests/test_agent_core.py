@@ -8,6 +8,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
+from testbed.agent.core.announced import refusal
 from testbed.agent.core.running import AttemptPhase
 from testbed.errors import InvariantBroken
 
@@ -165,26 +166,26 @@ def expecting() -> AgentCore:
     ],
 )
 def test_transfer_that_differs_from_its_announcement_is_refused(lie: dict[str, Any], said: str) -> None:
-    assert said in expecting().announced.refusal(**{**OFFER, **lie})
+    assert said in refusal(expecting().announced, **{**OFFER, **lie})
 
 
 def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -> None:
     """Transfers go on while a coordinator begins again; behind its Welcome, what still holds is told again."""
     core = expecting()
     core.handle(ev.Disconnected(), 11.0)
-    assert core.announced.refusal(**OFFER) == ""
+    assert refusal(core.announced, **OFFER) == ""
     core.handle(ev.Connected(), 12.0)
     core.handle(ev.Received(m.Welcome(LEASE_S, 1.0)), 12.1)
-    assert not core.announced.knows(7)
+    assert 7 not in core.announced
 
 
 def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_number() -> None:
     core = expecting()
     core.handle(ev.Received(m.Expect(7, "b", 5, 5, "h5", "10.0.0.5", 1_000)), 10.4)
-    assert core.announced.refusal(**OFFER) == "sequences 5 to 5 are announced, not 1000001"
+    assert refusal(core.announced, **OFFER) == "sequences 5 to 5 are announced, not 1000001"
     core.handle(ev.Received(m.ExpectNoMore(7)), 10.5)
     core.handle(ev.Received(m.ExpectNoMore(99)), 10.5)
-    assert core.announced.refusal(**OFFER) == "no such transfer is announced"
+    assert refusal(core.announced, **OFFER) == "no such transfer is announced"
 
 
 # ---------------------------------------------------------------- asked to end

@@ -14,7 +14,6 @@ from bpf.maps import FlowKey
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.core.announced import Announced
 from testbed.agent.io.kernel_maps import MAX_MARKED, KernelMaps
 from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
@@ -45,8 +44,7 @@ def edge_of(host, tmp_path: Path) -> KernelMaps:
 
 def shipping_of(edge: KernelMaps, store: CheckpointStore) -> tuple[Transfers, Ends]:
     ends = Ends()
-    announced = Announced()
-    announced.tell(Expect(7, "job", 1, 1, "h1", str(LOOPBACK), 1 << 20))
+    announced = {7: Expect(7, "job", 1, 1, "h1", str(LOOPBACK), 1 << 20)}
     return Transfers(store, edge, lambda: False, lambda: announced, ends.append), ends
 
 

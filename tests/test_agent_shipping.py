@@ -37,8 +37,7 @@ async def receiving(
 ) -> AsyncIterator[tuple[CheckpointStore, Transfers, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
     if announced is None:
-        announced = Announced()
-        announced.tell(TRUE)
+        announced = {TRUE.ticket: TRUE}
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
@@ -124,15 +123,15 @@ async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one
 
 
 async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path) -> None:
-    announced = Announced()
+    announced: dict[int, Expect] = {}
     with CheckpointStore(tmp_path / "own") as own:
         ingest(own, 5)
         async with receiving(tmp_path, announced) as (store, _, address, _), trio.open_nursery() as nursery:
             nursery.start_soon(send, own, 5, address, TRUE.ticket)
             await trio.sleep(0.1)
             assert store.manifests() == []
-            announced.tell(TRUE)
-    assert announced.knows(TRUE.ticket)
+            announced[TRUE.ticket] = TRUE
+    assert TRUE.ticket in announced
     with CheckpointStore(tmp_path / "store") as store:
         assert [manifest.sequence for manifest in store.manifests()] == [5]
 

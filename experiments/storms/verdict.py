@@ -41,7 +41,7 @@ def check_nothing_is_left(world: StormWorld) -> None:
         if core is not None:
             there = [*core.running, *(job for job, _ in core.sends.table), *core.ended]
             left += [(job, f"the agent of {name} still has it in a table") for job in there]
-            expected = core.announced.table.values()
+            expected = core.announced.values()
             left += [(each.job, f"{name} still expects a checkpoint of it") for each in expected]
             kept = [*machine.store, *core.stored]
             left += [(job, f"{name} keeps checkpoint {sequence} of it") for job, sequence in kept]

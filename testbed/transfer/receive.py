@@ -27,8 +27,8 @@ from functools import partial
 from math import inf
 from typing import Final, TypeVar
 
-import outcome
 import trio
+from outcome import Outcome, capture
 
 from testbed.checkpoints import (
     CheckpointDamaged,
@@ -355,12 +355,9 @@ class _Conversation:
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             intake = Intake(sock, stop, reception, server.idle_s, server.limits)
             try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(stop_when_cancelled, stop)
-                    taken = await trio.to_thread.run_sync(
-                        outcome.capture, intake.take, missing, limiter=server.threads
-                    )
-                    nursery.cancel_scope.cancel()
+                taken = await self._in_thread_beside(
+                    partial(stop_when_cancelled, stop), lambda: intake.take(missing)
+                )
             finally:
                 os.close(stop)
             taken.unwrap()
@@ -389,8 +386,15 @@ class _Conversation:
                     return
 
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(say_busy)
-                result = await trio.to_thread.run_sync(outcome.capture, work, limiter=self._server.threads)
-                nursery.cancel_scope.cancel()
+            result = await self._in_thread_beside(say_busy, work)
         return result.unwrap()
+
+    async def _in_thread_beside(
+        self, task: Callable[[], Awaitable[None]], work: Callable[[], T]
+    ) -> Outcome[T]:
+        """Do work in a thread, and a task beside it until that is done; return what it gave or raised."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(task)
+            result = await trio.to_thread.run_sync(capture, work, limiter=self._server.threads)
+            nursery.cancel_scope.cancel()
+        return result

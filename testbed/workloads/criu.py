@@ -113,8 +113,7 @@ class SavedProgram:
             pid = stopped.pop()
             with suppress(OSError):  # it has gone
                 os.kill(pid, signal.SIGCONT)
-                for thread in Path(f"/proc/{pid}/task").iterdir():
-                    stopped += map(int, (thread / "children").read_text().split())
+                stopped += linux.children_of(pid)
 
     def fileno(self) -> int:
         """Return the descriptor to select."""

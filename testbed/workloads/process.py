@@ -23,6 +23,7 @@ import trio
 
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
+from testbed.linux import children_of
 from testbed.wire import Channel, MessageStream
 from testbed.workloads.launch import Launch, Launched
 from testbed.workloads.lease import LeaseFile
@@ -215,7 +216,9 @@ class WorkloadProcess:
         """
         self._killed_here = True
         if not (self._children or self._reaped):
-            self._children = _children_of(self.pid)
+            for child in children_of(self.pid):
+                with suppress(ProcessLookupError):  # it has gone
+                    self._children.append(os.pidfd_open(child))
         self._kill_group()
         if not self._reaped:
             for child in self._children:  # one may have left the group
@@ -295,13 +298,3 @@ class WorkloadProcess:
             reason = f"killed by {signal_name(-status)}"
         self.exited = Exited(status, reason, -status in KILLS and not self._killed_here)
         self._events.append(self.exited)
-
-
-def _children_of(pid: int) -> list[int]:
-    """Return a pidfd of each child of that process, as far as it is still there."""
-    pidfds: list[int] = []
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            children = (thread / "children").read_text().split()
-            pidfds.extend(os.pidfd_open(int(child)) for child in children)
-    return pidfds

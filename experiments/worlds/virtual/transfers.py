@@ -12,7 +12,7 @@ from experiments.worlds.virtual.network import guard_of
 from experiments.worlds.virtual.scheduler import Priority
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
-from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
+from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced, refusal
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
@@ -118,9 +118,10 @@ class Transfers:
     ) -> bool:
         """Return whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
         env, ticket = self._env, transfer.order.destination.ticket
-        if announced.knows(ticket):
+        if ticket in announced:
             address = self._addresses[machine.name]
-            reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
+            offered = ticket, stored.job, stored.sequence, stored.payload_bytes
+            reason = refusal(announced, *offered, address)
             if reason:
                 self._fail_later(machine, transfer, 0.0, Failure(reason))
             return bool(reason)

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.core.announced import Announced
 from testbed.agent.core.lease import Lease
 from testbed.agent.core.running import AttemptPhase, Protection, Running
 from testbed.agent.core.send_queue import RETRY_S, SendQueue
@@ -53,7 +52,9 @@ class AgentCore:
     lease: Lease = field(default_factory=Lease)
     running: dict[str, Running] = field(default_factory=dict)
     sends: SendQueue = field(default_factory=SendQueue)
-    announced: Announced = field(default_factory=Announced)
+    announced: dict[int, m.Expect] = field(
+        default_factory=dict
+    )  # transfers in force, by their one-time number
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
     # job -> attempt that was to stop and was not here
     called_off: dict[str, int] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class AgentCore:
     def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:
             case m.Welcome():
-                self.announced.table.clear()
+                self.announced.clear()
                 return self.lease.welcome(message, now_s)
             case m.HeartbeatAck(number=number):
                 return self.lease.acknowledged(number, now_s)
@@ -216,11 +217,11 @@ class AgentCore:
                     do.DropCheckpoints(name, before),
                     *(do.Send(m.CheckpointStored(known)) for known in kept),
                 ]
-            case m.Expect():
-                self.announced.tell(message)
+            case m.Expect(ticket=ticket):
+                self.announced[ticket] = message
                 return []
             case m.ExpectNoMore(ticket=ticket):
-                self.announced.table.pop(ticket, None)
+                self.announced.pop(ticket, None)
                 return []
             case m.Refused():
                 return []

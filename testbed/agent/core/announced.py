@@ -7,7 +7,7 @@ again. The next Welcome ends all, and those that hold are announced again behind
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from testbed.messages import Expect
 
@@ -17,39 +17,22 @@ ANNOUNCED_WITHIN_S = 2.0
 LOOK_AGAIN_S = 0.05
 
 
-@dataclass
-class Announced:
-    """Announcements in force, by their one-time number."""
+Announced = Mapping[int, Expect]  # those in force, by their one-time number
 
-    table: dict[int, Expect] = field(default_factory=dict)
 
-    def tell(self, announcement: Expect) -> None:
-        """Put it in force; one of the same number is replaced."""
-        self.table[announcement.ticket] = announcement
-
-    def knows(self, ticket: int) -> bool:
-        """Return True if a checkpoint is expected under this number."""
-        return ticket in self.table
-
-    def refusal(self, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
-        """Return the reason to reject a checkpoint from `address`; "" to accept it."""
-        expected = self.table.get(ticket)
-        if expected is None:
-            return "no such transfer is announced"
-        if address != expected.address:
-            return f"it is announced from {expected.address}, and comes from {address}"
-        if job != expected.job:
-            return f"a checkpoint of {expected.job} is announced, not of {job}"
-        if not expected.first <= sequence <= expected.last:
-            return f"sequences {expected.first} to {expected.last} are announced, not {sequence}"
-        if payload_bytes > expected.most_bytes:
-            return f"at most {expected.most_bytes} bytes are announced, not {payload_bytes}"
-        return ""
-
-    def senders(self) -> set[str]:
-        """Return the addresses from which something may still come."""
-        return {announcement.address for announcement in self.table.values()}
-
-    def jobs(self) -> set[str]:
-        """Return the jobs of which something may still come."""
-        return {announcement.job for announcement in self.table.values()}
+def refusal(
+    announced: Announced, ticket: int, job: str, sequence: int, payload_bytes: int, address: str
+) -> str:
+    """Return the reason to reject a checkpoint from `address` under this number; "" to accept it."""
+    expected = announced.get(ticket)
+    if expected is None:
+        return "no such transfer is announced"
+    if address != expected.address:
+        return f"it is announced from {expected.address}, and comes from {address}"
+    if job != expected.job:
+        return f"a checkpoint of {expected.job} is announced, not of {job}"
+    if not expected.first <= sequence <= expected.last:
+        return f"sequences {expected.first} to {expected.last} are announced, not {sequence}"
+    if payload_bytes > expected.most_bytes:
+        return f"at most {expected.most_bytes} bytes are announced, not {payload_bytes}"
+    return ""

@@ -12,7 +12,7 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
+from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced, refusal
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.paced_send import PacedSend
 from testbed.agent.io.processes import stored_checkpoint
@@ -148,16 +148,15 @@ class Transfers:
                     listeners,
                     accept=self._accept,
                     on_event=self._received,
-                    senders=lambda: self._announced().senders(),
+                    senders=lambda: {expected.address for expected in self._announced().values()},
                     around=self._kernel.as_metadata,
                 )
             )
             while True:
                 # what arrived of checkpoints that were given up goes, once no announced transfer could go on with it
                 await trio.sleep(ATTEMPT_KEPT_S)
-                await trio.to_thread.run_sync(
-                    self._store.collect_attempts, self._announced().jobs(), ATTEMPT_KEPT_S
-                )
+                jobs = {expected.job for expected in self._announced().values()}
+                await trio.to_thread.run_sync(self._store.collect_attempts, jobs, ATTEMPT_KEPT_S)
 
     async def drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
         """Forget the checkpoints of a job below a sequence, `but` for these."""
@@ -176,12 +175,12 @@ class Transfers:
         if self._is_closed():
             raise TransferFailed("the owner has this host", retryable=False)
         with trio.move_on_after(ANNOUNCED_WITHIN_S):
-            while not self._announced().knows(hello.ticket):
+            while hello.ticket not in self._announced():
                 await trio.sleep(LOOK_AGAIN_S)
         announced = self._announced()
-        reason = announced.refusal(hello.ticket, hello.job, hello.sequence, hello.payload_bytes, address)
-        if reason:
-            raise TransferFailed(reason, retryable=not announced.knows(hello.ticket))
+        offered = hello.ticket, hello.job, hello.sequence, hello.payload_bytes
+        if reason := refusal(announced, *offered, address):
+            raise TransferFailed(reason, retryable=hello.ticket not in announced)
 
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
