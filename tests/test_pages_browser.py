@@ -185,16 +185,6 @@ def test_marks_that_lie_side_by_side_are_one_that_says_how_many_and_when() -> No
     assert re.fullmatch(r"(\d+ d )?\d+:\d+.*", tips[0][1])
 
 
-def test_a_tile_leads_to_the_very_transfer_that_it_speaks_of(tmp_path: Path, opened: Any) -> None:
-    tab = opened(page("report", tmp_path))
-    tab.locator("a.tile", has_text="worst goodput").click()
-    tab.wait_for_function("document.activeElement.id === 'worst-transfer'")
-    worst = tab.locator("a.tile", has_text="worst goodput").locator("b").inner_text()
-    assert worst in tab.get_attribute("#worst-transfer", "data-tip")
-    tab.locator("a.tile", has_text="admitted moves").click()
-    tab.wait_for_function("document.activeElement.matches('tr[id^=notice-]')")
-
-
 def test_a_page_on_paper_shows_no_controls_and_light_colours(tmp_path: Path, opened: Any) -> None:
     tab = opened(page("report", tmp_path), color_scheme="dark")
     tab.emulate_media(media="print")

@@ -126,7 +126,7 @@ def test_a_scenarios_user_jobs_are_played_with_a_trace_of_a_function(folder: Pat
     own = "[[jobs]]\nsteps = 10\nstep = '1 s'\npayload = '1 kB'\n"
     (folder / "own.toml").write_text(f"name = 'own'\ncampus = 'example:lab'\nduration = '1 min'\n{own}")
     run = api.simulate("own.toml", trace="owners_of_tests:once")
-    assert [run.summary.jobs.finished, run.frame("reclaims")["host"].n_unique()] == [1, 1]
+    assert [run.summary.jobs.finished, run.frame("HostReclaimed")["host"].n_unique()] == [1, 1]
 
 
 RULE = """

@@ -170,7 +170,7 @@ def test_terminal_table_shows_both_scales() -> None:
     console.print(report.summary_table(summary))
     text = console.export_text()
     assert "Every promise kept" in text
-    assert re.search(r"target delay\s+│\s+1.5 s\s+│\s+1 min", text)
+    assert re.search(r"│ target\s+│\s+1.5 s\s+│\s+1 min", text)
 
 
 def test_figures_at_real_size_are_not_said_twice() -> None:

@@ -95,7 +95,7 @@ def test_two_runs_stand_beside_each_other_with_every_difference_and_picture(tmp_
     finished = rows["jobs", "finished"]
     assert (finished.here, finished.there) == (str(here.jobs.finished), str(there.jobs.finished))
     assert finished.part == pytest.approx(there.jobs.finished / here.jobs.finished - 1.0)
-    assert rows["queue", "cost of on-demand, k"].part == 0.0
+    assert rows["cost", "k"].part == 0.0
     text = beside(first, second)
     assert text.count('class="timeline"') == 2
     pictures = (first / "report.html").read_text().count("<svg ")

@@ -51,25 +51,15 @@ def show_index(console: Console, folder: Path) -> None:
     if index.exists() and not is_index(index):
         raise SpecError("FOLDER", str(folder), f"a folder of runs: {index} is a page of something else")
     found = result_folders(folder)
-    table = Table(
-        "run",
-        "campus",
-        "world",
-        "seed",
-        "verdict",
-        "jobs finished",
-        "GPU time lost",
-        "in time",
-        title=str(folder),
-    )
+    shown = ("jobs finished", "GPU time lost in all", "admitted moves in time")
+    table = Table("run", "campus", "world", "seed", "verdict", *shown, title=str(folder))
     for each in found:
-        if each.summary:
-            told = {tile.link: tile.value for tile in tables.tiles(each.summary)}
-            figures = (told["jobs"], told["lost"], told["moves"])
-            s = each.summary
+        if s := each.summary:
+            told = {tile.label: tile.value for tile in tables.tiles(s)}
+            figures = (told[label] for label in shown)
             table.add_row(each.name, s.campus, s.world, str(s.seed), tables.verdict(s)[1], *figures)
         else:
-            table.add_row(each.name, "", "", "", each.state, "", "", "")
+            table.add_row(each.name, "", "", "", each.state)
     console.print(table)
     console.print(f"{write_index(folder, found)}", highlight=False)
     if user := caller():

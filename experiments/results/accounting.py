@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
 
+import numpy as np
 from msgspec.structs import replace
 
 from controller.core.model import facts as f
@@ -22,7 +21,6 @@ from experiments.results.history import (
     end_s,
     notices,
     only,
-    telling,
     whereabouts,
 )
 from experiments.results.link_rates import RoutesThen
@@ -65,35 +63,42 @@ WELL_BELOW = 0.8
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """Return the figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     facts = facts if isinstance(facts, History) else History(facts)
-    verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
-    dispatched, sent = journal.of(f.JobDispatched), journal.sent
-    egress, switches = journal.of(f.EgressMeasured), context.switches
+    verdict, ended_s = context.fidelity, end_s(facts, context.ended_at_s)
+    dispatched, sent, taken = (
+        facts.of(f.JobDispatched),
+        facts.of(f.TransferFinished),
+        facts.of(f.CheckpointTaken),
+    )
+    goodputs = [each.goodput_over_grant for each in sent if each.goodput_over_grant is not None]
+    pauses_s = [each.pause_s for each in taken if each.pause_s is not None and not each.final]
+    egress, switches = facts.of(f.EgressMeasured), context.switches
     drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
-    levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
+    levels = (fact.level for _, fact in reversed(facts) if isinstance(fact, WITH_LEVEL))
     shares, routes = research_shares(context), RoutesThen(context.campus, facts).history
     links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
     if not links:
         rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
-        jobs=_jobs(journal, context, ended_s),
-        migrations=_migrations(journal, ended_s, routes, verdict),
-        emergencies=_emergencies(journal),
-        interruptions=_interruptions(journal),
+        jobs=_jobs(facts, context, ended_s),
+        migrations=_migrations(facts, ended_s, routes, verdict),
+        emergencies=_emergencies(facts),
+        interruptions=_interruptions(facts),
         lost_time=_lost_time(facts, context),
         checkpoints=CheckpointFigures(
-            completed=journal.count[f.CheckpointCompleted],
-            bytes_sent=sent.bytes,
-            bytes_deduplicated=sent.deduplicated_bytes,
-            taken=journal.count[f.CheckpointTaken],
-            pause_median_s=quantile(journal.pauses_s, 0.5),
-            pause_p99_s=quantile(journal.pauses_s, 0.99),
+            completed=len(facts.of(f.CheckpointCompleted)),
+            bytes_sent=sum(each.bytes_sent for each in sent),
+            bytes_deduplicated=sum(each.bytes_deduplicated for each in sent),
+            taken=len(taken),
+            stopped=sum(bool(each.stopped) for each in taken if not each.final),
+            pause_median_s=quantile(pauses_s, 0.5),
+            pause_p99_s=quantile(pauses_s, 0.99),
         ),
         rates=GoodputFigures(
-            flows=len(sent.goodputs),
-            worst_goodput_over_grant=min(sent.goodputs, default=None),
-            median_goodput_over_grant=quantile(sent.goodputs, 0.5),
-            bucket_drops=sent.drops,
+            flows=len(goodputs),
+            worst_goodput_over_grant=min(goodputs, default=None),
+            median_goodput_over_grant=quantile(goodputs, 0.5),
+            bucket_drops=sum(each.drops for each in sent),
             egress_drops=sum(e.drops for e in egress),
         ),
         traffic=TrafficFigures(
@@ -154,7 +159,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         if value is not None
     }
     warnings, mean_delay_s = list(context.warnings), summary.delay.mean_s or 0.0
-    if not summary.migrations.planned and not journal.of(f.JobStopped):
+    if not summary.migrations.planned and not facts.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
     is_at_limit = summary.jobs.on_demand and (summary.level or 0.0) >= context.level_max
     if is_at_limit and mean_delay_s < WELL_BELOW * context.target_delay_s:
@@ -168,66 +173,24 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
 
 # ---------------------------------------------------------------- the parts
 
-T = TypeVar("T")
 
-
-@dataclass(slots=True)
-class _Sent:
-    """Sums over the transfers of checkpoints."""
-
-    bytes: int = 0
-    deduplicated_bytes: int = 0
-    drops: int = 0
-    goodputs: list[float] = field(default_factory=list)  # over their grants, of those that were measured
-
-    def add(self, transfer: f.TransferFinished) -> None:
-        """Add a transfer."""
-        self.bytes += transfer.bytes_sent
-        self.deduplicated_bytes += transfer.bytes_deduplicated
-        self.drops += transfer.drops
-        if transfer.goodput_over_grant is not None:
-            self.goodputs.append(transfer.goodput_over_grant)
-
-
-class _Journal:
-    """The telling facts, sorted by kind once, and what the others add up to: they may be too many to hold."""
-
-    def __init__(self, facts: History) -> None:
-        self.facts, self.telling, self.sent = facts, telling(facts), _Sent()
-        self.count: Counter[type] = Counter()
-        self.pauses_s: list[float] = []  # of jobs for snapshots that they ran on after
-        for _, fact in facts:
-            self.count[type(fact)] += 1
-            if isinstance(fact, f.TransferFinished):
-                self.sent.add(fact)
-            elif isinstance(fact, f.CheckpointTaken) and fact.pause_s is not None and not fact.final:
-                self.pauses_s.append(fact.pause_s)
-        self._kinds: dict[type, list[f.AnyFact]] = {}
-        for _, fact in self.telling:
-            self._kinds.setdefault(type(fact), []).append(fact)
-
-    def of(self, kind: type[T]) -> list[T]:
-        """Return the telling facts of a kind, in order."""
-        return cast("list[T]", self._kinds.get(kind, []))
-
-
-def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
-    submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
-    places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
+def _jobs(facts: History, context: RunContext, ended_s: float) -> JobFigures:
+    submitted = {fact.job for fact in facts.of(f.JobSubmitted)}
+    places = Counter(place for job, place in whereabouts(facts).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
     cancelled, running = places[Where.CANCELLED], places[Where.ON_HOST] + places[Where.ON_THE_WAY]
-    dispatched = journal.of(f.JobDispatched)
+    dispatched = facts.of(f.JobDispatched)
     again = Counter(fact.job for fact in dispatched)
     again.subtract(set(again))
     again = +again
-    gpus = {fact.job: fact.gpus for fact in journal.of(f.JobSubmitted)}
+    gpus = {fact.job: fact.gpus for fact in facts.of(f.JobSubmitted)}
     return JobFigures(
         submitted=len(submitted),
         finished=finished,
         failed=failed,
         running=running,
         waiting=waiting,
-        on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
+        on_demand=len({fact.job for fact in facts.of(f.JobRedirected)}),
         lost=len(submitted) - finished - failed - cancelled - running - waiting,
         attempts=len(dispatched),
         restarts=sum(again.values()),
@@ -236,16 +199,16 @@ def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
         on_demand_gpu_s=sum(
             ((ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s)
             * gpus.get(attempt.job, 1)
-            for attempt in attempts(journal.facts)
+            for attempt in attempts(facts)
             if (host := context.campus.host_by_name.get(attempt.host)) and host.role is Role.ON_DEMAND
         ),
     )
 
 
 def _migrations(
-    journal: _Journal, ended_s: float, routes: RouteHistory, verdict: FidelityRecord
+    facts: History, ended_s: float, routes: RouteHistory, verdict: FidelityRecord
 ) -> MigrationFigures:
-    found, due = notices(journal.facts), overdue(journal.telling, ended_s, routes)
+    found, due = notices(facts), overdue(facts, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)
     in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
     excuses, lates = [], []
@@ -257,7 +220,7 @@ def _migrations(
         elif verdict.observed and notice.admitted_s is not None:
             until_s = notice.deadline_s if notice.finished_s is None else notice.finished_s
             lates.append(missed(cause_of(verdict.disturbances, hosts, notice.admitted_s, until_s)))
-    downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
+    downtimes = [fact.downtime_s for fact in facts.of(f.MigrationFinished)]
     return MigrationFigures(
         planned=len(found),
         admitted=admitted,
@@ -273,18 +236,16 @@ def _migrations(
     )
 
 
-def _emergencies(journal: _Journal) -> Emergencies:
-    ended = [a for a in attempts(journal.facts) if a.how == "emergency"]
+def _emergencies(facts: History) -> Emergencies:
+    ended = [a for a in attempts(facts) if a.how == "emergency"]
     runs: dict[str, list[f.JobRunning]] = {}
-    for run in journal.of(f.JobRunning):
+    for run in facts.of(f.JobRunning):
         runs.setdefault(run.job, []).append(run)
     # of each, the first run of a later attempt
     resumed = [next((run for run in runs.get(a.job, ()) if run.attempt > a.attempt), None) for a in ended]
     wanted = {(run.job, run.restored_sequence) for run in resumed if run is not None}
     completed = {
-        (c.job, c.sequence): c.step
-        for _, c in journal.facts
-        if isinstance(c, f.CheckpointCompleted) and (c.job, c.sequence) in wanted
+        (c.job, c.sequence): c.step for c in facts.of(f.CheckpointCompleted) if (c.job, c.sequence) in wanted
     }
     verified = [
         run is not None
@@ -294,7 +255,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     ]
     # closings that no notice announced; one that is sent again (by a reconnected agent) is the same one
     reclaims, closed, warned = 0, set[str](), set[str]()
-    for _, fact in only(journal.telling, (f.HostReclaimed, f.HostReturned)):
+    for _, fact in only(facts, (f.HostReclaimed, f.HostReturned)):
         match fact:
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
                 warned.add(host)
@@ -307,23 +268,23 @@ def _emergencies(journal: _Journal) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_s for w in work_lost(journal.facts) if w.cause == "emergency"),
+        work_lost_s=sum(w.work_s for w in work_lost(facts) if w.cause == "emergency"),
         reclaims=reclaims,
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
     )
 
 
-def _interruptions(journal: _Journal) -> Interruptions:
-    causes = Counter(a.how for a in attempts(journal.facts) if a.ended_s is not None)
+def _interruptions(facts: History) -> Interruptions:
+    causes = Counter(a.how for a in attempts(facts) if a.ended_s is not None)
     for over in OVER:
         causes.pop(over, None)
     lost: dict[str, float] = {}
-    for work in work_lost(journal.facts):
+    for work in work_lost(facts):
         if work.work_s:
             lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
-    downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
-    total = losses(interruptions(journal.facts))
+    downtimes = [r.downtime_s for r in facts.of(f.JobRunning) if r.downtime_s is not None]
+    total = losses(interruptions(facts))
     return Interruptions(
         dict(sorted(causes.items())),
         lost,
@@ -374,10 +335,4 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def quantile(values: Sequence[float], q: float) -> float | None:
     """Return the q-quantile by linear interpolation between order statistics; None of nothing."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return float(np.quantile(values, q)) if len(values) else None

@@ -1,20 +1,20 @@
-"""Tables of a run: a row a job, a checkpoint, a reclaim and so on, each column declared once, with its meaning.
+"""Tables of a run: a row a job, a checkpoint, a notice and so on, each column declared once, with its meaning.
 
-Times are seconds since the coordinator started, sizes and rates as they were played. A row is a dataclass; `frame` makes a
-table a polars frame. Polars, not pandas: its columns keep whole numbers beside missing values, it
-writes Parquet by itself, and it is one package.
+Each kind of fact is a table, too, by its name: its fields, and `at_s`. Times are seconds since the coordinator started,
+sizes and rates as they were played. A row is a dataclass; `frame` makes a table a polars frame. Polars, not pandas: its
+columns keep whole numbers beside missing values, it writes Parquet by itself, and it is one package.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from msgspec.structs import astuple
 
 from controller.core.model import facts as f
 from experiments.results.history import Attempt, Notice, Timed, attempts, notices, only, whereabouts
@@ -68,36 +68,6 @@ class CheckpointRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferRow:
-    """A transfer of a checkpoint that ended, as its sender reports it."""
-
-    ended_s: float  # when its sender reported the end
-    job: str  # whose checkpoint it carried
-    sequence: int  # number of that checkpoint
-    source: str  # host that sent
-    destination: str  # host that received
-    ok: bool  # whether all of it arrived
-    bytes_sent: int  # on the wire, TCP payload
-    bytes_deduplicated: int  # that the receiver had already
-    duration_s: float  # until it was on the receiver's disk
-    goodput_over_grant: float | None  # rate over what was granted; none: too short
-    drops: int  # packets that the flow's bucket dropped
-    reason: str  # why it failed
-
-
-@dataclass(frozen=True, slots=True)
-class ReclaimRow:
-    """A reclaim of a host by its owner, or its repetition."""
-
-    at_s: float  # when the owner did so
-    host: str  # that was taken
-    notice_s: float  # 0: it is closed already
-    grace: bool  # whether transfers may end before it is closed
-    jobs: int  # that were on it
-    returned_s: float | None  # when it was lent again; none: not yet
-
-
-@dataclass(frozen=True, slots=True)
 class LinkRow:
     """A cable in one direction, and the checkpoints that crossed it: with several paths, by the tree that P3 plans on."""
 
@@ -110,26 +80,6 @@ class LinkRow:
     changes: int  # of its rate during the run
 
 
-@dataclass(frozen=True, slots=True)
-class LevelRow:
-    """Paper B's r = N + p, whenever a job met it or it was learned again."""
-
-    at_s: float  # when the job came, or the level was learned
-    level: float  # r from then on
-    ahead: int | None  # jobs in the queue when one came
-
-
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    """A fact of the journal; `details` has its other fields, as JSON."""
-
-    at_s: float  # when it was recorded
-    fact: str  # its type
-    job: str | None  # that it is about; none: another kind
-    host: str | None  # that it is about; none: another kind
-    details: str  # all other fields
-
-
 class RunTable(NamedTuple):
     """Declaration of the rows, the function that makes them, and the columns in order; all of the row's if none is named."""
 
@@ -140,8 +90,14 @@ class RunTable(NamedTuple):
 
 def columns(table: str) -> dict[str, str]:
     """Return column -> its type as it is declared. SpecError: no such table."""
+    if table in FACTS:
+        return {"at_s": "float"} | {
+            name: FACTS[table].__annotations__[name] for name in FACTS[table].__struct_fields__
+        }
     if table not in TABLES:
-        raise SpecError("table", table, f"one of {', '.join(TABLES)}")
+        raise SpecError(
+            "table", table, f"one of {', '.join(TABLES)}, or a kind of fact such as TransferFinished"
+        )
     kinds = {column.name: str(column.type) for column in fields(TABLES[table].row)}
     return {name: kinds[name] for name in TABLES[table].names or kinds}
 
@@ -150,17 +106,23 @@ def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.Dat
     """Return the table as a polars frame. SpecError: no such table."""
     import polars
 
-    kinds = {"str": polars.String, "int": polars.Int64, "float": polars.Float64, "bool": polars.Boolean}
+    kinds: dict[str, Any] = {
+        "str": polars.String,
+        "int": polars.Int64,
+        "float": polars.Float64,
+        "bool": polars.Boolean,
+    }
+    kinds |= {
+        "list[str]": polars.List(polars.String),
+        "list[list[str]]": polars.List(polars.List(polars.String)),
+    }
     named = columns(table)
-    found = list(TABLES[table].make(facts, context))
-    return polars.DataFrame(
-        {
-            name: polars.Series(
-                name, [getattr(row, name) for row in found], kinds[kind.removesuffix(" | None")]
-            )
-            for name, kind in named.items()
-        }
-    )
+    if table in FACTS:
+        found = [(at_s, *astuple(fact)) for at_s, fact in only(facts, (FACTS[table],))]
+    else:
+        found = list(map(attrgetter(*named), TABLES[table].make(facts, context)))
+    schema = {name: kinds[kind.removesuffix(" | None")] for name, kind in named.items()}
+    return polars.DataFrame(found, schema, orient="row")
 
 
 def described() -> Iterator[tuple[str, str, type[Any]]]:
@@ -239,25 +201,6 @@ def _checkpoints(facts: Sequence[Timed], _: RunContext) -> Iterator[CheckpointRo
             )
 
 
-def _transfers(facts: Sequence[Timed], _: RunContext) -> Iterator[TransferRow]:
-    names = [column.name for column in fields(TransferRow)][1:]
-    for at_s, fact in facts:
-        if isinstance(fact, f.TransferFinished):
-            yield TransferRow(at_s, *(getattr(fact, name) for name in names))
-
-
-def _reclaims(facts: Sequence[Timed], _: RunContext) -> Iterator[ReclaimRow]:
-    returned_s: dict[str, float] = {}
-    found: list[ReclaimRow] = []
-    for at_s, fact in reversed(facts):
-        if isinstance(fact, f.HostReturned):
-            returned_s[fact.host] = at_s
-        elif isinstance(fact, f.HostReclaimed):
-            back_s = returned_s.get(fact.host)
-            found.append(ReclaimRow(at_s, fact.host, fact.notice_s, fact.grace, len(fact.jobs), back_s))
-    return reversed(found)
-
-
 def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
     campus, routes = context.campus, RoutesThen(context.campus)
     nodes = {node.name for node in campus.nodes}
@@ -284,19 +227,7 @@ def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
             )
 
 
-def _levels(facts: Sequence[Timed], _: RunContext) -> Iterator[LevelRow]:
-    for at_s, fact in facts:
-        if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned):
-            yield LevelRow(at_s, fact.level, getattr(fact, "ahead", None))
-
-
-def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
-    for at_s, fact in facts:
-        told = msgspec.to_builtins(fact)
-        kind, job, host = (told.pop(key, None) for key in ("fact", "job", "host"))
-        yield EventRow(at_s, kind, job, host, json.dumps(told))
-
-
+FACTS: dict[str, type[f.Fact]] = {kind.__name__: kind for kind in f.Fact.__subclasses__()}
 OF_ATTEMPTS = "job attempt host dispatched_s running_s ended_s how from_step to_step"
 OF_MIGRATIONS = (
     "at_s job source destination notice_s payload_bytes admitted_s floor_bytes_per_s degraded finished_s in_time took_s "
@@ -306,11 +237,7 @@ TABLES: dict[str, RunTable] = {
     "jobs": RunTable(JobRow, _jobs),
     "attempts": RunTable(Attempt, lambda facts, _: attempts(facts), tuple(OF_ATTEMPTS.split())),
     "checkpoints": RunTable(CheckpointRow, _checkpoints),
-    "transfers": RunTable(TransferRow, _transfers),
     "migrations": RunTable(Notice, lambda facts, _: notices(facts), tuple(OF_MIGRATIONS.split())),
-    "reclaims": RunTable(ReclaimRow, _reclaims),
     "losses": RunTable(InterruptedAttempt, lambda facts, _: interruptions(facts)),
     "links": RunTable(LinkRow, _links),
-    "levels": RunTable(LevelRow, _levels),
-    "events": RunTable(EventRow, _events),
 }

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from controller.core.model import facts as f
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -20,6 +20,7 @@ from testbed.messages import SEQUENCES_PER_ATTEMPT
 Timed = tuple[float, f.AnyFact]
 More = ParamSpec("More")
 Account = TypeVar("Account")
+Kind = TypeVar("Kind")
 
 OF_ATTEMPTS = frozenset(
     (
@@ -62,6 +63,17 @@ ROUTINE = frozenset(
 
 class History(list[Timed]):
     """The facts of a run that is over. Accounts that are marked with `once` are made of it once, and kept with it."""
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the facts of a kind, in order."""
+        return cast("list[Kind]", self._by_kind.get(kind, []))
+
+    @cached_property
+    def _by_kind(self) -> dict[type, list[f.AnyFact]]:
+        found: dict[type, list[f.AnyFact]] = {}
+        for _, fact in self:
+            found.setdefault(type(fact), []).append(fact)
+        return found
 
 
 def once(

@@ -6,6 +6,7 @@ Times, sizes and rates are as they were played; `Summary.real_scale` has those w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
@@ -298,23 +299,22 @@ class Summary(Struct, frozen=True):
 
 def value_of(summary: Summary, dotted: str) -> float | None:
     """Return the number that `section.name` names."""
-    found: object = summary
-    for name in dotted.split("."):
-        found = getattr(found, name)
+    found = attrgetter(dotted)(summary)
     return found if isinstance(found, int | float) else None
 
 
-def fields(record: type[Struct] = Summary, prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield (section.name, its annotations) of each figure, in order; a section has the first line of its docstring."""
+def _declared(record: type[Struct] = Summary, prefix: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
+    """Yield (section.name, type, annotations) of each figure; a section is annotated with its docstring's first line."""
     for name, hint in get_type_hints(record, include_extras=True).items():
         kind, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if isinstance(kind, type) and issubclass(kind, Struct):
-            yield f"{prefix}{name}", ((kind.__doc__ or "").partition("\n")[0],)
-            yield from fields(kind, f"{prefix}{name}.")
+            yield f"{prefix}{name}", kind, [(kind.__doc__ or "").partition("\n")[0]]
+            yield from _declared(kind, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", tuple(told)
+            yield f"{prefix}{name}", kind, told
 
 
+NUMBERS = [name for name, kind, _ in _declared() if kind in (int, float, float | None)]
 # of figures that are scaled back; none of the kill-switch, for a call of this kernel has no other scale
-DIMENSIONS = {name: part for name, told in fields() for part in told if isinstance(part, Dimension)}
-MEANINGS = {name: part for name, told in fields() for part in told if isinstance(part, str)}
+DIMENSIONS = {name: part for name, _, told in _declared() for part in told if isinstance(part, Dimension)}
+MEANINGS = {name: part for name, _, told in _declared() for part in told if isinstance(part, str)}

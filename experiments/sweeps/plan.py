@@ -21,7 +21,7 @@ from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED
 from experiments.inputs.seeds import seeds_of
-from experiments.results.summary import fields as figures_of
+from experiments.results.summary import NUMBERS
 from topologies import files, plugins, reading, toml
 from topologies.errors import SpecError
 from topologies.keys import Kind, flag, texts
@@ -46,10 +46,7 @@ FIGURES = (
     "checkpoints.bytes_sent",
     "research.lowest_share",
 )  # that are compared and drawn, if no others are named
-_NAMES = [name for name, _ in figures_of()]
-NUMERIC = frozenset(
-    name for name in _NAMES if "." in name and not any(other.startswith(f"{name}.") for other in _NAMES)
-)
+NUMERIC = frozenset(name for name in NUMBERS if "." in name)
 _CHANGES = 'such as { "slow" = { "protocol.max_load" = 0.5 } } or { duration = "1 d" }'
 _SWEPT = 'a table such as { "protocol.checkpoint_share" = [0.1, 0.2] }: quoted keys, lists of values'
 FILE_KEYS = {

@@ -10,7 +10,7 @@ from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import trace_of
 from experiments.results.events_file import digest
-from experiments.results.summary import Summary, fields, value_of
+from experiments.results.summary import NUMBERS, Summary, value_of
 from experiments.sweeps.plan import fingerprint_of
 from experiments.worlds.virtual import simulate
 from testbed.errors import SetupError
@@ -37,10 +37,8 @@ def play_case(scenario: Scenario, records: Sequence[str], expected: str, until_o
 
 def numbers(summary: Summary) -> dict[str, float | int | None]:
     """Return each figure that is a number, by section.name, in the summary's order; those with a unit at real scale."""
-    found: dict[str, float | int | None] = {}
-    for name, _ in fields():
-        value = value_of(summary, name)
-        if "." in name and value is not None and not isinstance(value, bool):
-            real = summary.real_scale.get(name)
-            found[name] = value if real is None or real == value else real
-    return found
+    return {
+        name: value if (real := summary.real_scale.get(name, value)) == value else real
+        for name in NUMBERS
+        if "." in name and (value := value_of(summary, name)) is not None
+    }

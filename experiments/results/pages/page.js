@@ -30,7 +30,7 @@ document.addEventListener("mousemove", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-job], a[data-mark]"), part = event.target.closest("[data-job]");
+  const link = event.target.closest("a[data-job]"), part = event.target.closest("[data-job]");
   if (link) return follow(event, link);
   if (event.target.closest("button, input, label, summary, a")) return;
   pinned = part && part.dataset.job !== pinned ? part.dataset.job : null;
@@ -39,18 +39,15 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("dblclick", (event) => event.target.closest(".zoom")?.classList.toggle("large"));
 
-// a link into a chart or table: to a job, or to a mark
+// a link to a job in a picture
 function follow(event, link) {
   event.preventDefault();
-  const { job, mark } = link.dataset;
-  if (job) pinned = job;
-  pick(pinned);
+  pick((pinned = link.dataset.job));
   const target = document.querySelector(link.getAttribute("href"));
-  const to = (mark && document.getElementById(mark)) || target;
   if (location.hash !== link.hash) history.replaceState(null, "", link.hash);
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   target.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
-  reach(to);
+  reach(target);
 }
 
 // ---------------------------------------------------------------- keyboard: a picture is one stop, arrows walk through its tips

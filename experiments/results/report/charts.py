@@ -203,7 +203,7 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     moment = picture.clock.moment(lowest.sample.at_s)
     x, y = panel.x(lowest.sample.at_s), panel.y(lowest.share)
     tip = f"the lowest: {lowest.share:.1%} of the link at {moment}"
-    picture.mark(x, x, dot(x, y, 5.0, "lowest", tip, "lowest-share"))
+    picture.mark(x, x, dot(x, y, 5.0, "lowest", tip))
     anchor = "end" if lowest.sample.at_s > picture.clock.until_s / 2 else "start"
     words = f"lowest {lowest.share:.0%} at {moment}"
     picture.shapes.append(Shape(look="label", x=x, y=y + 18, text=words, anchor=anchor))
@@ -248,7 +248,7 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
         ratio, ends = worst.goodput_over_grant or 0.0, f"{worst.job}: {worst.source} -> {worst.destination}"
         tip = f"the lowest: {ratio:.3f}, {ends}, ended at {picture.clock.moment(at_s)}"
         x = panel.x(at_s)
-        picture.mark(x, x, dot(x, panel.y(ratio), 5.0, "lowest", tip, "worst-transfer"))
+        picture.mark(x, x, dot(x, panel.y(ratio), 5.0, "lowest", tip))
     return picture.svg()
 
 

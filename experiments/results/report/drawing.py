@@ -69,13 +69,12 @@ class Shape:
     anchor: str = "start"
     tip: str = ""
     job: str = ""
-    id: str = ""
 
 
-def dot(x: float, y: float, radius: float, look: str, tip: str = "", id_: str = "") -> Shape:
+def dot(x: float, y: float, radius: float, look: str, tip: str = "") -> Shape:
     """Return a circle."""
     side = 2 * radius
-    return Shape(look=look, x=x - radius, y=y - radius, width=side, height=side, rx=radius, tip=tip, id=id_)
+    return Shape(look=look, x=x - radius, y=y - radius, width=side, height=side, rx=radius, tip=tip)
 
 
 @dataclass(slots=True)

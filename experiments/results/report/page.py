@@ -15,7 +15,6 @@ from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
-from experiments.results.report.tile_links import tile_links
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
@@ -91,7 +90,6 @@ def page(
         verdict=verdict,
         notes=tables.notes(summary),
         tiles=tables.tiles(summary),
-        links=tile_links(facts, context, found),
         moment=clock.moment,
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),

@@ -3,94 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.results.history import Notice
 from experiments.results.report.times import RunClock
-from experiments.results.summary import DIMENSIONS, NetworkObservation, Summary, value_of
+from experiments.results.summary import DIMENSIONS, NUMBERS, NetworkObservation, Summary, value_of
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
 MAX_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """A figure as played, and at real scale where that differs."""
+class Figure(NamedTuple):
+    """A number of the summary, by its name there, as played; and at real scale where that differs."""
 
+    name: str
     section: str
     label: str
     played: str
     real: str
 
 
-_FIGURES: tuple[tuple[str, str, str], ...] = (
-    ("jobs", "submitted", "jobs.submitted"),
-    ("jobs", "finished", "jobs.finished"),
-    ("jobs", "failed by themselves", "jobs.failed"),
-    ("jobs", "cancelled by their users", "jobs.cancelled"),
-    ("jobs", "on a host at the end", "jobs.running"),
-    ("jobs", "waiting at the end", "jobs.waiting"),
-    ("jobs", "sent to on-demand", "jobs.on_demand"),
-    ("jobs", "  GPU time there", "jobs.on_demand_gpu_s"),
-    ("jobs", "lost", "jobs.lost"),
-    ("lost GPU time", "in all", "lost_time.total_s"),
-    ("lost GPU time", "work lost", "lost_time.work_lost_s"),
-    ("lost GPU time", "  of emergencies", "lost_time.emergencies_s"),
-    ("lost GPU time", "    in the mean over their moments", "lost_time.expected_emergencies_s"),
-    ("lost GPU time", "  copies out of reach", "lost_time.out_of_reach_s"),
-    ("lost GPU time", "  notices too short", "lost_time.notices_s"),
-    ("lost GPU time", "  faults", "lost_time.faults_s"),
-    ("lost GPU time", "pauses for snapshots", "lost_time.pauses_s"),
-    ("lost GPU time", "restarts", "lost_time.restarts_s"),
-    ("lost GPU time", "downtime: waiting, fetching", "lost_time.downtime_s"),
-    ("lost GPU time", "redundancy", "lost_time.redundancy_s"),
-    ("lost GPU time", "unfinished steps", "lost_time.unfinished_s"),
-    ("lost GPU time", "useful, beside it", "lost_time.useful_s"),
-    ("lost GPU time", "the least of emergencies (mean) and pauses, on line", "lost_time.online_bound_s"),
-    ("lost GPU time", "  within loss budgets", "lost_time.online_bound_within_budgets_s"),
-    ("migrations", "planned (job, notice)", "migrations.planned"),
-    ("migrations", "admitted", "migrations.admitted"),
-    ("migrations", "in time", "migrations.in_time"),
-    ("migrations", "not in time, excused for a cause", "migrations.excused"),
-    ("migrations", "not in time, nothing excuses it", "migrations.late"),
-    ("migrations", "under notice at the end", "migrations.under_notice"),
-    ("migrations", "degraded", "migrations.degraded"),
-    ("migrations", "downtime, median", "migrations.downtime_median_s"),
-    ("migrations", "downtime, 90 %", "migrations.downtime_p90_s"),
-    ("emergencies", "attempts ended without notice", "emergencies.count"),
-    ("emergencies", "resumed, state proved", "emergencies.restored_verified"),
-    ("emergencies", "work lost", "emergencies.work_lost_s"),
-    ("interruptions", "of attempts, by owners and faults", "interruptions.events"),
-    ("interruptions", "work lost for each", "interruptions.lost_per_event_s"),
-    ("interruptions", "downtime of all restarts, median", "interruptions.downtime_median_s"),
-    ("interruptions", "downtime of all restarts, 90 %", "interruptions.downtime_p90_s"),
-    ("checkpoints", "completed", "checkpoints.completed"),
-    ("checkpoints", "sent", "checkpoints.bytes_sent"),
-    ("checkpoints", "not sent: there already", "checkpoints.bytes_deduplicated"),
-    ("checkpoints", "pause for a snapshot, median", "checkpoints.pause_median_s"),
-    ("checkpoints", "pause for a snapshot, 99 %", "checkpoints.pause_p99_s"),
-    ("checkpoints", "jobs that stood still for a write or fetch", "checkpoints.stopped"),
-    ("rates", "transfers measured", "rates.flows"),
-    ("rates", "goodput / grant, worst", "rates.worst_goodput_over_grant"),
-    ("rates", "goodput / grant, median", "rates.median_goodput_over_grant"),
-    ("rates", "packets dropped by buckets", "rates.bucket_drops"),
-    ("rates", "peak of migrations at a host, wire", "traffic.peak_migration_bytes_per_s"),
-    ("research", "reserve, wire", "research.reserve_bytes_per_s"),
-    ("research", "reserve / capacity", "research.reserve_share"),
-    ("research", "lowest throughput / capacity", "research.lowest_share"),
-    ("queue", "mean cost", "cost.mean"),
-    ("queue", "cost of on-demand, k", "cost.k"),
-    ("queue", "mean delay", "delay.mean_s"),
-    ("queue", "target delay", "delay.target_s"),
-    ("queue", "level r at the end", "level"),
-    ("kill-switch", "watched uses", "kill_switch.probes"),
-    ("kill-switch", "length of the call, median", "kill_switch.set_to_closed_median_s"),
-    ("kill-switch", "length of the call, worst", "kill_switch.set_to_closed_worst_s"),
-    ("kill-switch", "connections tried after it", "kill_switch.connections_tried"),
-    ("kill-switch", "connections that got in", "kill_switch.connections_admitted"),
-)
 _WRITERS: dict[Dimension, Callable[[float], str]] = {
     Dimension.DURATION: format_duration,
     Dimension.SIZE: format_size,
@@ -98,19 +31,21 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 }
 
 
-def figures(summary: Summary) -> Iterator[TableRow]:
-    """Return all figures, in order."""
-    return (row for _, row in named_figures(summary))
-
-
-def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
-    """Yield the figures in order, with their names in the summary."""
-    for section, label, name in _FIGURES:
-        value = value_of(summary, name)
-        real = summary.real_scale.get(name)
-        same = real is None or summary.scale == {"bytes": 1.0, "time": 1.0}
-        played = _value(name, value)
-        yield name, TableRow(section, label, played, "" if same or real is None else _value(name, real))
+def figures(summary: Summary) -> Iterator[Figure]:
+    """Yield all numbers, in the summary's order."""
+    is_real = summary.scale == {"bytes": 1.0, "time": 1.0}
+    for name in NUMBERS:
+        section, _, label = name.rpartition(".")
+        words = label.removesuffix("_s").removesuffix("_bytes_per").replace("_", " ")
+        real = None if is_real else summary.real_scale.get(name)
+        played = _value(name, value_of(summary, name))
+        yield Figure(
+            name,
+            (section or "run").replace("_", " "),
+            words,
+            played,
+            "" if real is None else _value(name, real),
+        )
 
 
 def gpu_time(seconds: float) -> str:
@@ -185,7 +120,7 @@ class Tile(NamedTuple):
     value: str
     label: str
     more: str  # what stands beside it
-    link: str  # where it leads, a key of `tile_links`
+    card: str  # part of the page with more about it
 
 
 def tiles(summary: Summary) -> Sequence[Tile]:
@@ -206,7 +141,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             f"{s.jobs.finished} of {s.jobs.submitted}",
             "jobs finished",
             f"{s.jobs.lost} lost, {rented} rented",
-            "jobs",
+            "timeline",
         ),
         Tile(
             lost,
@@ -219,25 +154,25 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             work_lost,
             "work lost",
             f"in {s.interruptions.events} interruptions; the rest: pauses, restarts, downtime",
-            "work lost",
+            "timeline",
         ),
         Tile(
             moved,
             "admitted moves in time",
             f"{s.migrations.planned} planned, {s.migrations.degraded} degraded, {s.migrations.excused} excused",
-            "moves",
+            "migrations",
         ),
         Tile(
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",
             "emergencies resumed",
             f"from a proved checkpoint; {s.emergencies.restarted} began again",
-            "emergencies",
+            "timeline",
         ),
         Tile(
             "-" if worst is None else f"{worst:.3f}",
             "worst goodput / grant",
             f"{s.rates.flows} transfers, {s.rates.bucket_drops} drops",
-            "rates",
+            "goodput",
         ),
         Tile(
             "-" if share is None else f"{share:.0%}",
@@ -261,7 +196,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             "-" if call is None else format_duration(call),
             "kill-switch, worst call",
             f"{s.kill_switch.connections_admitted} of {s.kill_switch.connections_tried} connections got in",
-            "switch",
+            "switches",
         ),
     )
 

@@ -56,8 +56,8 @@ def beside(first: Path, second: Path) -> str:
 
 def differences(here: Summary, there: Summary) -> Iterator[Difference]:
     """Yield the figures of both runs at the scale that each was played in, in the report's order."""
-    for (name, row), (_, other) in zip(tables.named_figures(here), tables.named_figures(there), strict=True):
-        one, another = value_of(here, name), value_of(there, name)
+    for row, other in zip(tables.figures(here), tables.figures(there), strict=True):
+        one, another = value_of(here, row.name), value_of(there, row.name)
         part = (another - one) / abs(one) if one and another is not None else 0.0 if one == another else None
         real = row.real or other.real
         told = [
