@@ -89,21 +89,15 @@ class Connections:
         connect = partial(self.connect, machine, longer_s)
         env.after(pause_s, lambda: env.to_agent(machine, connect))
 
-    def hang_up(self) -> list[str]:
-        """Break every connection, as the coordinator's process dies; return the hosts that were connected.
-
-        Messages on their way are lost.
-        """
+    def hang_up(self) -> None:
+        """Break every connection, as the coordinator's process dies. Messages on their way are lost."""
         links = [
             link for mine in self._of.values() for link in mine if link.coordinator_open or link.agent_open
         ]
-        broken = sorted(links, key=lambda link: link.number)
-        known = [link.host for link in broken if link.coordinator_open]
-        for link in broken:
+        for link in sorted(links, key=lambda link: link.number):
             self._env.broken_off(link)
             link.coordinator_open, link.cut = False, True
             self._env.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
-        return known
 
     # ------------------------------------------------------------ messages
 
