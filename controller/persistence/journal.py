@@ -32,18 +32,18 @@ from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
 from topologies.writing import whole
 
-# what reading a damaged database raises: sqlite3 decodes its own messages, which may quote what is damaged
 # by SQLite's primary codes
 _DISK = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}
+# what reading a damaged database raises: sqlite3 decodes its own messages, which may quote what is damaged
 DAMAGED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS snapshot (event INTEGER PRIMARY KEY, facts INTEGER NOT NULL, submitted INTEGER NOT NULL,
-    program TEXT NOT NULL, body BLOB NOT NULL);
-"""
+_TABLES = (
+    "origin (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL)",
+    "fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL)",
+    "snapshot (event INTEGER PRIMARY KEY, facts INTEGER NOT NULL, submitted INTEGER NOT NULL, program TEXT NOT NULL, "
+    "body BLOB NOT NULL)",
+)
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _ENCODER = msgspec.json.Encoder()
 _EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -67,20 +67,9 @@ class _Database(sqlite3.Connection):
         try:
             return super().execute(sql, parameters)
         except sqlite3.OperationalError as error:
-            self._name(error)
+            if number := _DISK.get(error.sqlite_errorcode & 0xFF):
+                raise OSError(number, os.strerror(number), self.path) from error
             raise
-
-    def executescript(self, sql: str, /) -> sqlite3.Cursor:
-        """Do several. OSError."""
-        try:
-            return super().executescript(sql)
-        except sqlite3.OperationalError as error:
-            self._name(error)
-            raise
-
-    def _name(self, error: sqlite3.OperationalError) -> None:
-        if number := _DISK.get(error.sqlite_errorcode & 0xFF):
-            raise OSError(number, os.strerror(number), self.path) from error
 
 
 class Journal:
@@ -99,7 +88,8 @@ class Journal:
             self._db.path = str(path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
+            for table in _TABLES:
+                self._db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         except DAMAGED as error:
             self.close()
             raise SetupError(f"{path} is not a journal: {error}; name another file") from error
