@@ -53,6 +53,7 @@ def compare(
     from rich.table import Table
 
     from experiments.cli.run import described_with_trace
+    from experiments.compare.comparison import BOUNDARY
     from experiments.compare.comparison import compare as compared
     from experiments.compare.costs import measure_costs
     from experiments.compare.page import page, told
@@ -105,6 +106,7 @@ def compare(
             f"{one.tolerance:.0%}",
         )
     console.print(table)
+    console.print(BOUNDARY)
     for reason in judged.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")
     console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)

@@ -16,6 +16,8 @@ from experiments.results.history import Timed
 from experiments.worlds.played import Played
 
 TIME_TOLERANCE, RATE_TOLERANCE = 0.10, 0.05
+# the live run refuses a trace that has any
+BOUNDARY = "Neither run has background traffic: only scenarios that are played in the virtual campus alone can have it."
 
 
 @dataclass(slots=True)

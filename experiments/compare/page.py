@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
-from experiments.compare.comparison import TIME_TOLERANCE, ComparedQuantity, Comparison, first_submission_s
+from experiments.compare.comparison import (
+    BOUNDARY,
+    TIME_TOLERANCE,
+    ComparedQuantity,
+    Comparison,
+    first_submission_s,
+)
 from experiments.compare.costs import MeasuredCosts
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
@@ -34,6 +40,7 @@ def page(
         Path(__file__).with_name("compare.html"),
         title=f"{name}: live and virtual",
         name=name,
+        boundary=BOUNDARY,
         context=live.context,
         judged=judged,
         quantities=list(zip(judged.quantities, usual.quantities, strict=True)),
