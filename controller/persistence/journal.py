@@ -19,7 +19,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
@@ -186,7 +186,7 @@ class Journal:
         """Yield (seconds, event) in order, beyond the event of that number. SetupError names an event that cannot be read."""
         columns = "number, at_s, body"
         rows = self._read(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", after)
-        for _, at_s, event in _lines(self.path, "input", rows, _EVENTS):
+        for _, at_s, event in _lines(self.path, "input", rows, _EVENTS.decode):
             yield at_s, event
 
     def _read(self, query: str, *values: object) -> Iterator[Any]:
@@ -196,7 +196,7 @@ class Journal:
         """Time of the last event; 0 without one."""
         columns = "number, at_s, body"
         rows = self._read(f"SELECT {columns} FROM input ORDER BY number DESC LIMIT 1")
-        return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS)), 0.0)
+        return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS.decode)), 0.0)
 
     def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
         """Yield (seconds, JSON of the fact) in order, beyond the fact of that number.
@@ -204,10 +204,8 @@ class Journal:
         SetupError: one is no text, or has no time.
         """
         rows = self._read("SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number", after)
-        for number, at_s, body in _in_time(self.path, "fact", rows):
-            if not isinstance(body, str):
-                raise SetupError(unreadable(self.path, "fact", number, at_s, "it is no text"))
-            yield at_s, body.encode()
+        for _, at_s, body in _lines(self.path, "fact", rows, _utf8):
+            yield at_s, body
 
     def close(self) -> None:
         """Close the file; an open transaction is undone."""
@@ -275,7 +273,7 @@ def read_facts(path: Path) -> Iterator[tuple[float, AnyFact]]:
 
 def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[tuple[int, float, AnyFact]]:
     """Yield (number, seconds, fact) of rows of the table fact. SetupError: as `read_facts`."""
-    for number, at_s, fact in _lines(path, "fact", rows, _FACTS):
+    for number, at_s, fact in _lines(path, "fact", rows, _FACTS.decode):
         if rule := out_of_range(fact):
             raise SetupError(unreadable(path, "fact", number, at_s, rule))
         yield number, at_s, fact
@@ -291,31 +289,30 @@ def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> It
 
 
 def _lines(
-    path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]], decoder: Any
+    path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]], decode: Callable[[Any], Any]
 ) -> Iterator[tuple[int, float, Any]]:
     """Yield (number, seconds, decoded body) of each row.
 
     SetupError: no time, a time that runs back, or an unreadable body.
     """
-    for number, at_s, body in _in_time(path, table, rows):
-        try:
-            said = decoder.decode(body)
-        except _UNREADABLE as error:
-            raise SetupError(unreadable(path, table, number, at_s, error)) from error
-        yield number, at_s, said
-
-
-def _in_time(
-    path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]]
-) -> Iterator[tuple[int, float, Any]]:
-    """Yield the rows. SetupError: a time is none, or runs back."""
     before_s = 0.0
     for number, at_s, body in rows:
         if not isinstance(at_s, float) or not before_s <= at_s <= LARGEST_NUMBER:
             why = f"its time is {at_s!r}, and the line before is of {before_s!r} s"
             raise SetupError(unreadable(path, table, number, before_s, why))
         before_s = at_s
-        yield number, at_s, body
+        try:
+            said = decode(body)
+        except _UNREADABLE as error:
+            raise SetupError(unreadable(path, table, number, at_s, error)) from error
+        yield number, at_s, said
+
+
+def _utf8(body: object) -> bytes:
+    """Return a text's bytes. TypeError: it is no text."""
+    if not isinstance(body, str):
+        raise TypeError("it is no text")
+    return body.encode()
 
 
 def unreadable(path: Path, table: str, number: int, at_s: float, error: object) -> str:
