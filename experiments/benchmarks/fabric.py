@@ -252,10 +252,11 @@ def _probe(address: str, shared: memoryview) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TrafficClass.EMERGENCY.dscp << 2)
         sock.connect((address, PORT))
-        begin_s = time.perf_counter()
+        next_s = time.perf_counter()
         while not shared[ENDED]:
-            while time.perf_counter() < begin_s + shared[SENT] * PROBE_INTERVAL_S:
+            while (now_s := time.perf_counter()) < next_s:
                 pass
             sock.send(str(shared[SENT]).encode())
             shared[SENT] += 1
+            next_s = max(next_s, now_s) + PROBE_INTERVAL_S  # a process that stood still sends no burst
     time.sleep(LAST_S)
