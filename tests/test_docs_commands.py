@@ -37,7 +37,7 @@ PLAYED = {
     "docs/traces.md": ("test_docs.py",),
     "docs/tutorial.md": ("test_docs.py",),
 }
-LANGUAGES = {"sh", "console", "python", "toml", "yaml", "json", "text"}
+LANGUAGES = {"sh", "console", "python", "toml", "yaml", "json", "text", "mermaid"}
 [UsageError] = typer.BadParameter.__bases__
 MissingParameter, NoArgsIsHelpError = (
     next(
