@@ -48,7 +48,6 @@ CUTS = {
 STANDS = {
     r"reclaimnet up": "mininet>",
     r"reclaimnet (demo --web|dashboard)": r"http://127\.0\.0\.1:\d+/",
-    r"reclaimnet observe .*h3": "listening on",
     r"dask scheduler": "Scheduler at:",
     r"dask worker": "Registered to:",
 }

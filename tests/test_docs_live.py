@@ -54,10 +54,8 @@ def test_the_commands_of_all_pages_work_on_a_campus_that_stands(tmp_path: Path) 
         shell.run(of_the_page)
         for block in typed("docs/how/fidelity.md"):
             shell.play(block)
-        assert shell.interrupt("observe") == {0}
-        assert list(tmp_path.glob("out/observe/*.pcap*"))
         assert shell.run(follow).endswith("step 50\n")
-        assert len(shell.standing) == 3
+        assert len(shell.standing) == 2
         assert shell.interrupt("dashboard") == {0}
         assert shell.interrupt("reclaimnet up") == {3}
 

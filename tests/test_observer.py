@@ -1,7 +1,6 @@
 """The observer against the kernel's other counters, in a namespace of its own."""
 
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -114,50 +113,25 @@ def test_round_trips_and_waits_are_seen_of_the_namespace_that_was_named_and_of_n
 
 @kernel
 @pytest.mark.campus
-def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_path: Path) -> None:
-    """Datagrams that h2 sends to a closed port of h1: the observer counts each, and each is in the ring of pcap files."""
-    said = b"reclaim" * 9
-    send = f"""
+def test_a_running_campus_is_observed_from_another_terminal() -> None:
+    """Datagrams that h2 sends to a closed port of h1: the observer counts each."""
+    send = """
 import socket, time
 with socket.socket(type=socket.SOCK_DGRAM) as udp:
     while True:
         for _ in range(50):
-            udp.sendto({said!r}, ("10.1.0.1", 9))
+            udp.sendto(b"reclaim", ("10.1.0.1", 9))
         time.sleep(0.1)
 """
-
-    def captured() -> bytes:
-        return b"".join(path.read_bytes() for path in tmp_path.glob("h1.pcap*"))
-
     with LiveCampus(presets.three_tier(2, 1, 1)) as net:
         assert net.get("h1").IP() == "10.1.0.1"
         watch = [*CLI, "observe", "--campus", net.id, "--seconds", "3", "--every", "0.5"]
-        capture = [*CLI, "observe", "h1", "--campus", net.id, "--out", str(tmp_path), "udp port 9"]
-        with (
-            subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as observer,
-            subprocess.Popen(capture, stderr=subprocess.PIPE, text=True) as tcpdump,
-        ):
-            try:
-                assert "listening on h1-eth0" in tcpdump.stderr.readline()
-                until_s = time.monotonic() + 30.0
-                sender = net.get("h2").popen([sys.executable, "-c", send])
-                while observer.poll() is None and time.monotonic() < until_s:
-                    time.sleep(0.1)
-                table = observer.communicate()[0]
-                while captured().count(said) < 50 and time.monotonic() < until_s:
-                    time.sleep(0.1)
-                sender.kill()
-                sender.wait()
-                again = subprocess.run(capture, capture_output=True, text=True, check=False)
-                assert (again.returncode, "writes there" in again.stderr) == (2, True)
-            finally:
-                observer.kill()
-                tcpdump.send_signal(signal.SIGINT)
-        assert captured().count(said) >= 50
-        [row] = [line for line in table.splitlines() if line.startswith("│ h1 ")]
-        assert int(row.rpartition("no socket")[0].split("│")[-1]) % 50 == 0
-        wrong = subprocess.run([*CLI, "observe", "h9"], capture_output=True, text=True, check=False)
-        assert (wrong.returncode, "no host h9" in wrong.stderr) == (2, True)
+        sender = net.get("h2").popen([sys.executable, "-c", send])
+        observed = subprocess.run(watch, capture_output=True, text=True, timeout=30.0, check=True)
+        sender.kill()
+        sender.wait()
+        [row] = [line for line in observed.stdout.splitlines() if line.startswith("│ h1 ")]
+        assert int(row.rpartition("no socket")[0].split("│")[-1]) > 0
 
 
 def test_a_bucket_holds_what_is_at_most_a_quarter_below_its_end() -> None:

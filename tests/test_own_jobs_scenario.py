@@ -9,8 +9,7 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario, dumps, loads
-from experiments.inputs.traces import generate, load_trace
-from experiments.inputs.traces.trace_file import write_trace
+from experiments.inputs.traces import generate
 from experiments.worlds.live.run import check_user_jobs
 from experiments.worlds.virtual import simulate
 from testbed.program import Program
@@ -64,16 +63,13 @@ def test_a_scenario_with_user_jobs_is_written_and_read_back(text: str) -> None:
     assert loads(dumps(read), folder=EXAMPLES) == read
 
 
-def test_a_list_of_jobs_stands_instead_of_the_generated_ones_and_own_ones_beside_them(tmp_path: Path) -> None:
+def test_a_list_of_jobs_stands_instead_of_the_generated_ones_and_own_ones_beside_them() -> None:
     alone = generate(scenario())
     assert [arrival.job.name for arrival in alone.arrivals] == ["shell", "own2"]
     beside = scenario(OWN.replace("[[jobs]]", "[[jobs.own]]"))
     names = [arrival.job.name for arrival in generate(beside).arrivals]
     others = [arrival.job.name for arrival in generate(replace(beside, user_jobs=())).arrivals]
     assert sorted(names) == sorted(["shell", "own2", *others])
-    hazardous = replace(beside, owners=replace(beside.owners, hazard_per_s=0.01))
-    write_trace(tmp_path, hazardous, generate(hazardous))
-    assert load_trace(tmp_path, hazardous).arrivals == generate(hazardous).arrivals
 
 
 def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the_scenarios_scale() -> None:

@@ -241,7 +241,7 @@ def test_a_wrong_plan_is_refused_before_anything_is_played(changed: dict[str, An
         ({"seeds": "one"}, "whole numbers with commas"),
         ({"set_": ["protocol.checkpoint_share"]}, "KEY=A,B"),
         ({"set_": ["jobs.step=1 s", "jobs.step=2 s"]}, "each key once"),
-        ({"trace": [Path("nowhere.csv")]}, "a file or folder that is there"),
+        ({"trace": [Path("nowhere.csv")]}, "a file that is there"),
         ({"policy": "static,nobodys:policy"}, "there is no module nobodys"),
     ],
 )

@@ -8,7 +8,7 @@ import os
 import random
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -20,21 +20,24 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from experiments.cli.run import simulate as simulate_command
-from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario, load
+from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import (
+    BackgroundTraffic,
     JobArrival,
     JobDraw,
     Trace,
     generate,
-    load_trace,
-    paper_campus,
+    trace_of,
 )
-from experiments.inputs.traces.availability_counts import Counts, counts_of, fit_counts, parse_counts_csv
+from experiments.inputs.traces.availability_counts import (
+    Counts,
+    fit_counts,
+    parse_counts_csv,
+    parse_counts_json,
+)
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
-from experiments.inputs.traces.trace_file import parse_trace, write_trace
-from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
 from topologies.scale import Scale
@@ -187,7 +190,50 @@ def test_more_reclaims_than_the_hosts_have_room_for_are_refused_with_their_numbe
         generate(crowded)
 
 
-# ---------------------------------------------------------------- a trace as a file
+# ---------------------------------------------------------------- parts of a trace that a user's function made
+def job(**wrong: object) -> JobDraw:
+    right: dict[str, object] = {
+        "name": "a",
+        "payload_bytes": 9,
+        "steps": 5,
+        "step_s": 1.0,
+        "dirty_fraction": 0.0,
+    }
+    return JobDraw(**right | {"memory_bytes": 0.0, "min_capability": 0.0, "loss_budget_s": 9.0} | wrong)  # type: ignore[arg-type]
+
+
+def traffic(epoch_s: float = 5.0, rates: tuple[float, ...] = (1.0,), parallel: int = 1) -> BackgroundTraffic:
+    return BackgroundTraffic(epoch_s, (("h1", "h2"),), (rates,), (parallel,))
+
+
+@pytest.mark.parametrize(
+    ("made", "key", "allowed"),
+    [
+        (lambda: job(payload_bytes=0), "job a.payload", ""),
+        (lambda: job(steps=2.5), "job a.steps", ""),
+        (lambda: job(step_s=0.0), "job a.step", ""),
+        (lambda: job(name=""), "job", "1 to 64"),
+        (lambda: job(name="a b"), "job", "letters, digits"),
+        (lambda: OwnerEvent(-1.0, "h1"), "event of h1.at", ""),
+        (lambda: OwnerEvent(5.0, "h1", "steal"), "event of h1.kind", "one of reclaim, return"),
+        (lambda: traffic(epoch_s=0.0), "background.epoch", ""),
+        (lambda: traffic(rates=(1.0, 2.0)), r"background.rates\[0\]", "one rate a flow"),
+        (lambda: traffic(rates=(math.inf,)), r"background.rates\[0\]", "finite"),
+        (lambda: traffic(parallel=0), "background.parallel", ""),
+        (
+            lambda: Trace("", (), (OwnerEvent(5.0, "h1"), OwnerEvent(6.0, "h1"))),
+            "owner_events.h1",
+            "hosts begin lent",
+        ),
+    ],
+)
+def test_a_wrong_part_is_named_with_what_is_allowed(
+    made: Callable[[], object], key: str, allowed: str
+) -> None:
+    with pytest.raises(SpecError, match=f"^{key}.* = .*{allowed}"):
+        made()
+
+
 CAMPUS = three_tier(4, 2)
 SCENARIO = Scenario("x", CAMPUS, duration_s=1e9)
 FOUR = ["h1", "h2", "h3", "h4"]
@@ -196,26 +242,6 @@ EVENTS = "time,host,event,notice\n"
 
 def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
     return [e.at_s for e in parse_events(EVENTS + rows, FOUR, "x", 1e12, day_start_s).events]
-
-
-def test_a_whole_trace_survives_its_file_and_plays_alike(tmp_path: Path) -> None:
-    scenario, trace = paper_campus(4, days=3.0)
-    graced = [replace(event, grace=0.0 < event.notice_s < 60.0) for event in trace.owner_events]
-    assert any(event.grace for event in graced)
-    trace = replace(trace, owner_events=tuple(graced))
-    write_trace(tmp_path, scenario, trace)
-    read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
-    assert replace(read, warnings=()) == trace
-    assert simulate(scenario, read).facts == simulate(scenario, trace).facts
-
-
-def test_a_trace_without_jobs_has_the_scenarios_and_only_what_lies_in_the_run() -> None:
-    scenario = Scenario("x", CAMPUS, duration_s=20 * HOUR_S)
-    events = [{"at_s": 60, "host": "h1"}, {"at_s": 30 * HOUR_S, "host": "h2"}]
-    trace = parse_trace({"owner_events": events}, scenario)
-    assert [event.host for event in trace.owner_events] == ["h1"]
-    assert len(trace.arrivals) > 10
-    assert trace.background is None
 
 
 # ---------------------------------------------------------------- owners' events
@@ -248,7 +274,7 @@ def loaded(folder: Path, *texts: str, hosts: int = 9, seed: int = 1) -> Trace:
     files = [folder / f"r{number}" for number in range(len(texts))]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
-    return load_trace(files[0], scenario(hosts, seed), *files[1:])
+    return trace_of(scenario(hosts, seed), files)
 
 
 def spot(data: Sequence[object], gap_s: object = 300.0) -> str:
@@ -268,7 +294,7 @@ counts = st.lists(st.integers(0, 8), min_size=2, max_size=40).filter(any)
 def test_availability_is_that_of_the_record_at_every_sample(available: list[int], seed: int) -> None:
     text = spot(available, 60)
     duration_s = 60.0 * (len(available) - 1)
-    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS, duration_s, Owners(), seed)
+    recorded = fit_counts(parse_counts_json(text), "x", HOSTS, duration_s, Owners(), seed)
     most = max(available) - len(recorded.away)
     for step, count in enumerate(available[:-1]):
         assert lent_at(recorded.events, most, 60.0 * step) == count
@@ -280,7 +306,7 @@ def test_any_record_fits_any_number_of_hosts_and_any_length(
     available: list[int], hosts: int, duration_s: float, seed: int
 ) -> None:
     text = spot(available, 300)
-    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS[:hosts], duration_s, Owners(), seed)
+    recorded = fit_counts(parse_counts_json(text), "x", HOSTS[:hosts], duration_s, Owners(), seed)
     Trace("x", (), recorded.events, recorded.away)
     assert all(event.at_s < duration_s and event.host in HOSTS[:hosts] for event in recorded.events)
 
@@ -289,7 +315,7 @@ def test_the_window_is_one_with_many_reclaims() -> None:
     quiet, busy = [4] * 500, [4, 0, 4, 0, 4, 0]
     text = spot(quiet + busy + quiet, 10)
     for seed in range(10):
-        events = fit_counts(counts_of(json.loads(text)), "x", HOSTS, 60.0, Owners(), seed).events
+        events = fit_counts(parse_counts_json(text), "x", HOSTS, 60.0, Owners(), seed).events
         assert sum(event.kind == "reclaim" for event in events) >= 8
 
 
@@ -373,9 +399,8 @@ def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(
     record, out = tmp_path / "flat.json", tmp_path / "out"
     record.write_text(spot([4] * 400))
     out.mkdir()
-    for seed, draw_only in ((None, False), (1, True)):
-        assert simulate_command("example:lab", seed=seed, trace=[record], draw_only=draw_only, out=out) == 0
-        assert "is ever reclaimed" in capsys.readouterr().out
+    assert simulate_command("example:lab", trace=[record], out=out) == 0
+    assert "is ever reclaimed" in capsys.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
     assert ["is ever reclaimed" in warning for warning in summary["warnings"]] == [True, False]
     assert "no reclaim met a job" in summary["warnings"][1]
@@ -399,9 +424,9 @@ def test_every_recorded_trace_plays_in_a_demo() -> None:
     for path in recorded_files():
         for seed, hosts in ((1, 12), (2, 5), (3, 40)):
             scenario = demo_scenario(hosts=hosts, seed=seed)
-            trace = load_trace(path, scenario)
+            trace = trace_of(scenario, [path])
             reclaims = sum(event.kind == "reclaim" for event in trace.owner_events)
             assert reclaims >= 1, (path.name, hosts)
             assert path.name in trace.origin
-            assert load_trace(path, scenario) == trace
+            assert trace_of(scenario, [path]) == trace
             assert trace.arrivals

@@ -23,9 +23,7 @@ from experiments.cli.compare import storm as storm_command
 from experiments.cli.main import app
 from experiments.inputs.job_file import load_job
 from experiments.inputs.scenario import Scenario, dumps, load
-from experiments.inputs.traces import load_trace, trace_of
-from experiments.inputs.traces.paper_campus import paper_scenario
-from experiments.inputs.traces.trace_file import TRACE, write_trace
+from experiments.inputs.traces import trace_of
 from experiments.results.runs.folders import read_summary
 from experiments.runtime import exit_status
 from experiments.sweeps.plan import read_plan
@@ -70,8 +68,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "campus": ("mine.toml", files.load),
     "scenario": ("mine.toml", load),
     "job": ("mine.toml", load_job),
-    "record": ("mine.csv", lambda path: load_trace(path, NINE)),
-    "trace": (TRACE, lambda path: load_trace(path, FOUR)),
+    "record": ("mine.csv", lambda path: trace_of(NINE, [path])),
     "storm": ("mine.txt", lambda path: storm_command(replay=path)),
 }
 
@@ -175,12 +172,6 @@ def example(name: str, folder: Path) -> str:
     return (EXAMPLES / name).read_text()
 
 
-def a_trace(folder: Path) -> str:
-    scenario = replace(LAB, background=paper_scenario(days=0.1).background)
-    write_trace(folder, scenario, trace_of(scenario, ()))
-    return (folder / TRACE).read_text()
-
-
 def a_summary(folder: Path) -> str:
     simulate(replace(LAB, duration_s=60.0)).write(folder)
     text = (folder / "summary.json").read_text()
@@ -188,7 +179,7 @@ def a_summary(folder: Path) -> str:
 
 
 def of_owners(path: Path) -> object:
-    return load_trace(path, LAB)
+    return trace_of(LAB, [path])
 
 
 STORM = Path(__file__).parent / "scenarios" / "better_copy_is_taken_up_when_its_holder_returns.txt"
@@ -212,7 +203,6 @@ KINDS: dict[str, tuple[Callable[[Path], str], Callable[[Path], object]]] = {
         of_owners,
     ),
     "lifetimes": (lambda _: f"started_at,lifetime_h,preempted\n{LIVES}", of_owners),
-    "trace": (a_trace, of_owners),
     "storm": (lambda _: STORM.read_text(), lambda path: storm_command(replay=path)),
     "summary": (a_summary, read_summary),
 }
@@ -275,12 +265,12 @@ LINES = [
     ),
     *(("demo", "--seconds", text) for text in ("-1", "0", "nan", "inf", "x", "1e400")),
     *(("demo", "--hosts", text) for text in ("0", "-1", "2001", "x")),
-    *(("simulate", name, "--draw-only") for name in ("folder", "binary", "none")),
+    *(("simulate", name) for name in ("folder", "binary", "none")),
     *(("reclaim", "h1", "--campus", "none", "--notice", text) for text in ("-1", "nan", "inf", "x")),
     *((command, "h1", "--campus", "none") for command in ("return", "reclaim")),
     ("simulate", "good.toml", "--system", "nosuch"),
     *(("submit", name) for name in ("folder", "binary", "none", "good.toml")),
-    *((command, "j1", "--campus", "none") for command in ("cancel", "logs", "observe")),
+    *((command, "j1", "--campus", "none") for command in ("cancel", "logs")),
     *((command, "--campus", "none") for command in ("jobs", "events", "observe", "dashboard")),
     *(("dashboard", name) for name in ("folder", "binary", "empty", "none")),
     ("sweep", "good.toml", "--set", f"beta={'9' * 5000}"),

@@ -1,4 +1,4 @@
-"""`reclaimnet dashboard`: the live page of a campus, or of a run that is over; and the page that `--web` puts beside a campus."""
+"""The live page that `--web` puts beside a campus."""
 
 from __future__ import annotations
 
@@ -7,55 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
-from testbed.emulation.safety.living import named_campuses
-from testbed.errors import SetupError, SpecError
+from testbed.errors import SetupError
 
 START_S = 20.0  # imports, on a machine that builds a campus at the same time
-NEEDED = "the live page needs its extra: pip install 'reclaimnet-testbed[web]'"
-
-
-def dashboard(
-    console: Console,
-    run: Path | None,
-    campus_id: str | None,
-    topology: str | None,
-    port: int,
-    *,
-    until_eof: bool,
-) -> None:
-    """Serve the page until interrupted. `run`: an events.jsonl; None: of the campus that stands.
-
-    SetupError: no campus stands, several do and none is named, the port is taken, or the extra `web` is not installed.
-    """
-    try:
-        from experiments.dashboard import serve, sources
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("hypercorn", "prometheus_client", "starlette"):
-            raise SetupError(NEEDED) from error
-        raise
-    if run is None:
-        if topology is not None:
-            raise SpecError(
-                "--topology", topology, "nothing, without a run: a campus that stands says what it is"
-            )
-        found = named_campuses(campus_id)
-        if len(found) > 1:
-            raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
-        shown, what = serve.of_campus(found[0]), f"campus {found[0].id}"
-    else:
-        if campus_id is not None:
-            raise SpecError("--campus", campus_id, "nothing, with a run that is over")
-        shown, what = serve.Shown(sources.open_run(run, topology)), str(run)
-
-    def tell(address: str) -> None:
-        console.print(f"{what}: {address}", markup=False, soft_wrap=True)
-        sys.stdout.flush()
-
-    serve.serve(shown, port, tell, until_eof=until_eof)
 
 
 @contextmanager
@@ -67,17 +24,8 @@ def page_beside(console: Console, campus_id: str, port: int | None) -> Iterator[
     if port is None:
         yield
         return
-    argv = [
-        sys.executable,
-        "-m",
-        "experiments.cli",
-        "dashboard",
-        "--campus",
-        campus_id,
-        "--port",
-        str(port),
-        "--until-eof",
-    ]
+    asked = ["--campus", campus_id, "--port", str(port), "--until-eof"]
+    argv = [sys.executable, "-m", "experiments.cli", "dashboard", *asked]
     process = subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,

@@ -16,10 +16,8 @@ from experiments.cli.options import (
     JobName,
     Json,
     OfJob,
-    PacketsOf,
     console,
     print_json,
-    results_folder,
 )
 
 PANEL = "Look"
@@ -150,43 +148,50 @@ def dashboard(
         ),
     ] = None,
     campus: CampusId = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
-    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
     ] = False,
 ) -> None:
     """Serve a live page of a running campus, or replay a run: map, jobs, time line, events."""
-    from experiments.cli.dashboard import dashboard as show
+    from testbed.emulation.safety.living import only_campus
+    from testbed.errors import SetupError, SpecError
 
-    show(console, run, campus, topology, port, until_eof=until_eof)
+    try:
+        from experiments.dashboard import serve, sources
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("hypercorn", "prometheus_client", "starlette"):
+            raise SetupError(
+                "the live page needs its extra: pip install 'reclaimnet-testbed[web]'"
+            ) from error
+        raise
+    if run is None:
+        standing = only_campus(campus)
+        shown, what = serve.of_campus(standing), f"campus {standing.id}"
+    elif campus is None:
+        shown, what = serve.Shown(sources.open_run(run)), str(run)
+    else:
+        raise SpecError("--campus", campus, "nothing, with a run that is over")
+
+    def tell(address: str) -> None:
+        console.print(f"{what}: {address}", markup=False, soft_wrap=True)
+        sys.stdout.flush()
+
+    serve.serve(shown, port, tell, until_eof=until_eof)
 
 
 @app.command(rich_help_panel=PANEL)
 def observe(
-    packets_of: PacketsOf = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
     ] = None,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     campus: CampusId = None,
-    out: Annotated[Path, typer.Option("--out", help="Directory for the packets.")] = Path("out/observe"),
 ) -> None:
-    """Count what the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks.
-
-    With a host: write the packets of its cable into a ring of pcap files, by tcpdump, until interrupted.
-    """
-    from experiments.cli.observe import capture
+    """Count what the kernel does to a running campus: segments sent again, packets dropped, round trips, waiting tasks."""
     from experiments.cli.observe import observe as run
 
-    if packets_of:
-        host, *words = packets_of
-        capture(host, campus, results_folder(out), words)
-    else:
-        run(console, campus, seconds, every)
+    run(console, campus, seconds, every)
 
 
 @app.command(rich_help_panel=PANEL)

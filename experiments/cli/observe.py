@@ -1,11 +1,8 @@
-"""`reclaimnet observe`: counts of what the kernel does to a running campus, and packets of a host."""
+"""`reclaimnet observe`: counts of what the kernel does to a running campus."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +11,6 @@ from rich.table import Table
 
 from bpf.errors import BpfError
 from bpf.observer import Observation
-from experiments.cli.options import held_beyond_exec
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import only_campus
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver
@@ -87,38 +83,3 @@ def table(
     if len(hosts) > MAX_ROWS:
         shown.caption = f"{len(hosts) - MAX_ROWS} more hosts, where less went wrong"
     return shown
-
-
-def capture(
-    host: str,
-    campus_id: str | None,
-    out: Path,
-    words: list[str],
-    execute: Callable[[str, list[str]], None] = os.execvp,
-) -> None:
-    """Become tcpdump on a host's cable: `out`/HOST.pcap0 and so on, a ring of four files of 16 MB.
-
-    `words` are tcpdump's filter. SetupError: no such host, or no tcpdump.
-    """
-    campus = only_campus(campus_id)
-    pids = namespace_pids(campus)
-    if host not in campus.hosts:
-        raise SetupError(f"no host {host} in campus {campus.id}: there are {', '.join(campus.hosts[:20])}")
-    if not shutil.which("tcpdump"):
-        raise SetupError("tcpdump is not installed; mend it with: apt-get install tcpdump")
-    out.mkdir(parents=True, exist_ok=True)
-    ring = ["-C", "16", "-W", "4", "-w", str(out / f"{host}.pcap")]
-    # -Z root: it would write as a user of its own, who may not write here
-    argv = [
-        "nsenter",
-        f"--net=/proc/{pids[host]}/ns/net",
-        "tcpdump",
-        "-n",
-        "-U",
-        "-Z",
-        "root",
-        "-i",
-        f"{host}-eth0",
-    ]
-    held_beyond_exec()
-    execute("nsenter", [*argv, *ring, *words])

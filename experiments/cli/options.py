@@ -88,12 +88,6 @@ def _page(path: Path | None) -> Path | None:
     return path
 
 
-def held_beyond_exec() -> None:
-    """Keep the locks of directories for the program that this process becomes: it still writes there."""
-    for lock in _HELD.values():
-        os.set_inheritable(lock.fileno(), True)
-
-
 def put_away() -> None:
     """Hand the directories that a command wrote to over to the user of sudo, and enter them in the index of all runs.
 
@@ -217,14 +211,6 @@ CampusId = Annotated[
     ),
 ]
 HostName = Annotated[str, typer.Argument(help="A host of a running campus.", autocompletion=_hosts)]
-PacketsOf = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[HOST [FILTER]...]",
-        help="A host whose packets are captured, and tcpdump's filter, say: h3 tcp port 7070.",
-        autocompletion=_hosts,
-    ),
-]
 JobName = Annotated[str, typer.Argument(help="A job of a running campus.", autocompletion=_jobs)]
 JobNames = Annotated[
     list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...", autocompletion=_jobs)

@@ -30,6 +30,7 @@ from topologies.spec import Fabric
 if TYPE_CHECKING:
     from experiments.inputs.scenario import Scenario
     from experiments.inputs.traces import Trace
+    from experiments.worlds.live.world import LiveWorld
     from experiments.worlds.oracle import OracleRun
 
 PANEL = "Run"
@@ -117,13 +118,6 @@ def simulate(
     seed: Seed = None,
     trace: Records = None,
     until_over: UntilOver = False,
-    draw_only: Annotated[
-        bool,
-        typer.Option(
-            "--draw-only",
-            help="Play nothing: write the trace as a file to change and play.",
-        ),
-    ] = False,
     out: Out = Path("out/simulate"),
 ) -> int:
     """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
@@ -132,8 +126,6 @@ def simulate(
     """
     from controller.warm_up import compile_once
     from experiments.cli.results import write_results
-    from experiments.inputs.traces.trace_file import write_trace
-    from experiments.inputs.traces.trace_warnings import tell
     from experiments.results.events_file import digest, write_run
     from experiments.results.provenance import provenance
     from experiments.worlds.oracle import run_oracle
@@ -142,11 +134,6 @@ def simulate(
 
     row = None if policy == ORACLE else policy
     described, drawn = described_with_trace(scenario, seed, trace or (), policy=row, overrides=override or ())
-    if draw_only:
-        tell(console, drawn.warnings)
-        for file in write_trace(out, described, drawn):
-            console.print(file, highlight=False)
-        return ExitStatus.KEPT
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {drawn.origin}")
     compile_once()
@@ -254,19 +241,44 @@ def up(
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
-    from experiments.cli.up import up as run
+    from experiments.cli.dashboard import page_beside
+    from experiments.cli.up import command_line, report_of_jobs
+    from experiments.inputs.scenario import Scenario
+    from experiments.worlds.live.world import let_owners, live_world
+    from testbed.emulation.campus import LiveCampus
+    from topologies import files, presets, reading
+    from topologies.errors import SpecError
 
-    run(
-        console,
-        out,
-        campus,
-        hosts=hosts,
-        buildings=min(3, hosts) if buildings is None else buildings,
-        agents=agents,
-        fabric=fabric,
-        controller=controller,
-        script=script,
-        owners_gid=group,
-        agents_per_process=agents_per_process,
-        web=web,
-    )
+    if script is not None:
+        reading.read_text(script, "a file of Mininet commands")
+    if campus is not None:
+        spec = files.load(campus)
+    else:
+        spec = presets.three_tier(hosts, min(3, hosts) if buildings is None else buildings, 1)
+    if fabric is not None:
+        spec = replace(spec, fabric=fabric)
+    if not agents:
+        if web is not None:
+            allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
+            raise SpecError("--web", web, allowed)
+        with LiveCampus(spec, controller=controller) as net:
+            let_owners(net, group)
+            command_line(console, net, script)
+        return
+    scenario = Scenario(spec.name, spec).played()
+    stood: LiveWorld | None = None
+    try:
+        with (
+            live_world(
+                scenario,
+                out,
+                owners_gid=group,
+                controller=controller,
+                agents_per_process=agents_per_process,
+            ) as stood,
+            page_beside(console, stood.campus.id, web),
+        ):
+            command_line(console, stood.campus, script)
+    finally:
+        if stood is not None:
+            report_of_jobs(console, out, stood, scenario)

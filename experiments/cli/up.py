@@ -1,4 +1,4 @@
-"""`reclaimnet up`: a campus that stands, with its coordinator and agents, and Mininet's command line on it."""
+"""Mininet's command line on a campus that stands, and the report of the jobs that were submitted to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rich.console import Console
 
 from controller.core.model.facts import JobSubmitted
 from controller.persistence.journal import NoJournal, export_jsonl, read_facts
-from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.results import report
@@ -24,69 +23,13 @@ from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live.operator import JOB_LOGS
-from experiments.worlds.live.world import LiveWorld, let_owners, live_row, live_world
+from experiments.worlds.live.world import LiveWorld, live_row
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
-from testbed.errors import SpecError
-from topologies import files, presets, reading
-from topologies.spec import Fabric, Role
+from topologies.spec import Role
 
 
-def up(
-    console: Console,
-    out: Path,
-    campus: str | None,
-    *,
-    hosts: int,
-    buildings: int,
-    agents: bool,
-    fabric: Fabric | None = None,
-    controller: str | None = None,
-    script: Path | None = None,
-    owners_gid: int | None = None,
-    agents_per_process: int | None = None,
-    web: int | None = None,
-) -> None:
-    """Stay until the user leaves the command line (or the script of its commands ends); everything is removed after.
-
-    `web`: the port of a live page.
-    """
-    if script is not None:
-        reading.read_text(script, "a file of Mininet commands")
-    spec = files.load(campus) if campus is not None else presets.three_tier(hosts, buildings, 1)
-    if fabric is not None:
-        spec = replace(spec, fabric=fabric)
-    setLogLevel("output")  # what the command line prints goes through Mininet's log
-    if not agents:
-        if web is not None:
-            raise SpecError(
-                "--web", web, "nothing, with --no-agents: there is no coordinator whose journal it could show"
-            )
-        with LiveCampus(spec, controller=controller) as net:
-            let_owners(net, owners_gid)
-            _command_line(console, net, script)
-        return
-    scenario = Scenario(spec.name, spec).played()
-    stood: LiveWorld | None = None
-    try:
-        with (
-            live_world(
-                scenario,
-                out,
-                owners_gid=owners_gid,
-                controller=controller,
-                agents_per_process=agents_per_process,
-            ) as world,
-            page_beside(console, world.campus.id, web),
-        ):
-            stood = world
-            _command_line(console, world.campus, script)
-    finally:
-        if stood is not None:
-            _report(console, out, stood, scenario)
-
-
-def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
+def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
     """Write page, figures and facts of the jobs that were submitted, if any were.
 
     Whether the machine kept up is not judged, so the figures are marked as not to be used.
@@ -139,7 +82,9 @@ class _CommandLine(CLI):  # type: ignore[misc]
                 raise
 
 
-def _command_line(console: Console, net: LiveCampus, script: Path | None) -> None:
+def command_line(console: Console, net: LiveCampus, script: Path | None) -> None:
+    """Read commands of a user, or of a script, until it ends."""
+    setLogLevel("output")  # what the command line prints goes through Mininet's log
     names = [host.name for host in (*net.spec.hosts_of(Role.VOLUNTEER), *net.spec.hosts)]
     one, other = names[0], names[1:2][0] if names[1:] else names[0]
     console.print(

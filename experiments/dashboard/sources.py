@@ -158,22 +158,19 @@ class EventsFile:
         return found
 
 
-def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsFile:
+def open_run(path: Path) -> JournalSource | EventsFile:
     """Return a run that is over, by its events.jsonl (or its journal).
 
     The journal beside it is read where there is one, since it has the agents' counts, too. Else the campus comes from
-    `campus.toml` beside it, or from `topology`, a campus file. SpecError: there is no such file, or the campus is unknown.
+    `campus.toml` beside it. SpecError: there is no such file, or the campus is unknown.
     """
     if not path.is_file():
         raise SpecError("RUN", str(path), "the events.jsonl of a run, or its journal.sqlite")
     if path.suffix == ".sqlite":
         return JournalSource(path, live=False)
-    if topology is not None:
-        return EventsFile(path, files.load(topology))
     beside = path.with_name(JOURNAL)
     if beside.exists():
         return JournalSource(beside, live=False)
     if not path.with_name(CAMPUS).exists():
-        allowed = f"a run with {JOURNAL} or {CAMPUS} beside it, or --topology CAMPUS (a campus file)"
-        raise SpecError("RUN", str(path), allowed)
+        raise SpecError("RUN", str(path), f"a run with {JOURNAL} or {CAMPUS} (its campus file) beside it")
     return EventsFile(path, files.load(path.with_name(CAMPUS)))

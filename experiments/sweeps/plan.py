@@ -197,7 +197,7 @@ class SweepPlan:
 
 
 def fingerprint_of(records: Sequence[str]) -> str:
-    """Return the fingerprint of records' bytes, files or folders, and of a user's function's code.
+    """Return the fingerprint of records' bytes, and of a user's function's code.
 
     SpecError: one is not there.
     """
@@ -206,15 +206,13 @@ def fingerprint_of(records: Sequence[str]) -> str:
     paths: list[Path] = []
     for record in records:
         path = Path(record)
-        if path.is_dir():
-            paths += sorted(each for each in path.rglob("*") if each.is_file())
-        elif path.is_file():
+        if path.is_file():
             paths.append(path)
         elif plugins.is_plugin(record, plugins.TRACES):
             plugins.find("trace", record, plugins.TRACES, "a function that makes a Trace of a Scenario")
             paths += plugins.sources(record, plugins.TRACES).values()
         else:
-            raise SpecError("trace", record, "a file or folder that is there, or module:NAME")
+            raise SpecError("trace", record, "a file that is there, or module:NAME")
     # by what they hold, not by where they lie: elsewhere they may lie at another path
     return fingerprint(paths, *(record for record in records if not Path(record).exists()))
 

@@ -297,11 +297,6 @@ def _tracepoints() -> str:
         return f"{len(drop_reasons())} reasons for which a packet is dropped"
 
 
-_feature("tcpdump", Need.OPTIONAL, "no packets from `observe HOST`", "apt-get install tcpdump")(
-    _program("tcpdump")
-)
-
-
 @_feature(
     "CRIU",
     Need.OPTIONAL,

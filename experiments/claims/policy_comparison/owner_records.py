@@ -30,7 +30,7 @@ from experiments.claims.paper_a.campus_result import compact
 from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
-from experiments.inputs.traces import Trace, load_trace
+from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.availability_counts import Counts, together
 from experiments.inputs.traces.generated import arrivals
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
@@ -146,7 +146,7 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
         # the record has the times at which owners come and go
         owners=replace(base.owners, count=None, burst_share=0.0, lent_at_start=1.0),
     )
-    trace = load_trace(case.record.files[0], scenario, *case.record.files[1:])
+    trace = trace_of(scenario, case.record.files)
     gone = replace(trace, owner_events=with_notice(trace.owner_events, 0.0, scenario.duration_s))
     lent_h = lent_share(scenario, gone) * hosts * days * 24.0
     count = max(1, round(LOAD * lent_h / JOB_MEAN_H))

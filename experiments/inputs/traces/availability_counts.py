@@ -28,7 +28,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
 from experiments.inputs.traces.csv_rows import read_rows, times_s
@@ -71,25 +70,20 @@ class Counts:
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
 
 
-def read_json(text: str) -> dict[str, Any]:
-    """Return the object in a JSON text that is a record or a trace."""
+def parse_counts_json(text: str) -> Counts:
+    """Return the record in a JSON text: an object with `metadata` and `data`."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise SpecError(f"line {error.lineno}, column {error.colno}", error.msg, "JSON") from None
     except (RecursionError, ValueError):
         raise SpecError("JSON", text[:40], "values of a reasonable depth and length") from None
-    if not isinstance(document, dict) or not {"metadata", "owner_events"} & document.keys():
-        allowed = '{"metadata": {"gap_seconds": ...}, "data": [...]}, or a trace with "owner_events"'
-        raise SpecError("JSON", shown(document), f"an object {allowed}")
-    return document
-
-
-def counts_of(document: dict[str, Any]) -> Counts:
-    """Return the record in a JSON document with `metadata` and `data`."""
-    metadata, data = document.get("metadata"), document.get("data")
+    metadata, data = (
+        (document.get("metadata"), document.get("data")) if isinstance(document, dict) else (0, 0)
+    )
     if not isinstance(metadata, dict) or "data" not in document:
-        raise SpecError("JSON", "an object", '{"metadata": {"gap_seconds": ...}, "data": [...]}')
+        allowed = 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
+        raise SpecError("JSON", shown(document), allowed)
     gap_s = metadata.get("gap_seconds")
     is_number = isinstance(gap_s, int | float) and not isinstance(gap_s, bool)
     if gap_s is None or not is_number or not SHORTEST_GAP_S <= gap_s <= LONGEST_GAP_S:

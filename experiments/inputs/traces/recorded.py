@@ -1,4 +1,4 @@
-"""Recorded owners, whichever of the formats their files have, and whole traces."""
+"""Recorded owners, whichever of the formats their files have."""
 
 from __future__ import annotations
 
@@ -11,73 +11,43 @@ from typing import Any
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import availability_counts, lifetimes, owner_events
-from experiments.inputs.traces.availability_counts import Counts, read_json
+from experiments.inputs.traces.availability_counts import Counts
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.generated import arrivals, generate, with_user_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
-from experiments.inputs.traces.trace_file import TRACE, parse_trace
 from experiments.inputs.traces.trace_warnings import doubts
 from topologies import plugins, reading
 from topologies.errors import SpecError
 
 FORMATS = (
     'a spot trace (JSON {"metadata": {"gap_seconds": g}, "data": [counts]}), availability (CSV: time and counts, with a line '
-    f"of names), a record of preemptions (CSV with the columns {','.join(lifetimes.COLUMNS)}), events (CSV with the columns "
-    f"{','.join(owner_events.COLUMNS)}) or a trace (JSON, as `reclaimnet simulate --draw-only` writes it)"
+    f"of names), a record of preemptions (CSV with the columns {','.join(lifetimes.COLUMNS)}) or events (CSV with the columns "
+    f"{','.join(owner_events.COLUMNS)})"
 )
-FILE = "a trace (JSON, CSV, or a folder with trace.json)"
+FILE = "a record of owners (JSON or CSV)"
 
 Record = Counts | list[LentSpell]
-Found = Record | Recorded | Trace | None
-
-
-def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Trace:
-    """Return the trace of a file (or of a folder with `trace.json`) for this scenario, in its units.
-
-    The content decides the format. `further`: files of the same kind, whose hosts come and go beside those of the
-    first. Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record.
-    SpecError names file, line or index, value and the allowed ones. The trace's `warnings` list the limits of the
-    record.
-    """
-    paths = [each / TRACE if each.is_dir() else each for each in map(Path, (path, *further))]
-    found = [_read(each, scenario) for each in paths]
-    if (
-        len(found) > 1
-        and (odd := next((n for n, each in enumerate(found) if not _is_like(each, found[0])), -1)) >= 0
-    ):
-        allowed = "files of one kind: counts or preemptions; what hosts of this campus do is one file"
-        raise SpecError("trace", paths[odd].name, allowed, str(paths[odd]))
-    if isinstance(found[0], Trace):
-        trace = found[0]
-    else:
-        recorded = _fitted(found, " + ".join(each.name for each in paths), scenario)
-        background, jobs, events = background_traffic(scenario), arrivals(scenario), recorded.events
-        trace = Trace(recorded.origin, jobs, events, recorded.away, background)
-    return replace(trace, warnings=doubts(scenario, trace))
 
 
 def records_of(trace: str | Path | Sequence[str | Path] | None) -> tuple[Path, ...]:
     """Return the files, or the name of a function, that a trace is made from. SpecError: neither."""
     records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
     if not isinstance(records, Sequence) or not all(isinstance(record, str | Path) for record in records):
-        raise SpecError(
-            "trace", trace, 'records, of a file, a folder or several, or "module:NAME" of a function'
-        )
+        raise SpecError("trace", trace, 'records, of a file or several, or "module:NAME" of a function')
     return tuple(Path(record) for record in records)
 
 
 def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
-    """Return the trace with the owners of records (`load_trace`), or with generated owners if there are no records.
+    """Return the trace with the owners of records, or with generated owners if there are no records.
 
     A single record may name a function of a user's (`module:NAME`, or an entry point `reclaimnet.traces`) that makes the trace;
-    the scenario's own jobs (`[[jobs]]`) are played in it, unless it has some of them itself.
+    the scenario's own jobs (`[[jobs]]`) are played in it, unless it has some of them itself. The `warnings` of a recorded trace
+    are its limits.
     """
     if len(records) == 1 and not records[0].exists() and plugins.is_plugin(str(records[0]), plugins.TRACES):
         name = str(records[0])
-        allowed = (
-            'a file or folder of records, or "module:NAME" of a function that makes a Trace of a Scenario'
-        )
+        allowed = 'a file of records, or "module:NAME" of a function that makes a Trace of a Scenario'
         made = plugins.find("trace", name, plugins.TRACES, allowed)
         trace = plugins.call("trace", name, made, scenario) if callable(made) else made
         if not isinstance(trace, Trace):
@@ -86,7 +56,25 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
         if not any(arrival.job.given for arrival in trace.arrivals):
             trace = replace(trace, arrivals=with_user_jobs(trace.arrivals, scenario))
         return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
-    return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
+    return _recorded_trace(scenario, records) if records else generate(scenario)
+
+
+def _recorded_trace(scenario: Scenario, paths: Sequence[Path]) -> Trace:
+    """Return the trace of a scenario, in its units, with the owners that files record.
+
+    The content decides the format. Several files are of the same kind, and the hosts of each come and go beside those of
+    the others. Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record.
+    SpecError names file, line or index, value and the allowed ones.
+    """
+    first, *others = [_read(path, scenario) for path in paths]
+    for path, other in zip(paths[1:], others, strict=True):
+        if type(other) is not type(first) or isinstance(other, Recorded):
+            allowed = "files of one kind: counts or preemptions; what hosts of this campus do is one file"
+            raise SpecError("trace", path.name, allowed, str(path))
+    recorded = _fitted([first, *others], " + ".join(path.name for path in paths), scenario)
+    background, jobs = background_traffic(scenario), arrivals(scenario)
+    trace = Trace(recorded.origin, jobs, recorded.events, recorded.away, background)
+    return replace(trace, warnings=doubts(scenario, trace))
 
 
 def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
@@ -97,10 +85,6 @@ def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
             near = "".join(f"; nearest: {each}" for each in difflib.get_close_matches(host, hosts, n=1))
             allowed = f"a trace of the scenario's volunteers; it has a host {host}{near}"
             raise SpecError("trace", name, allowed)
-
-
-def _is_like(one: Found, other: Found) -> bool:
-    return type(one) is type(other) and isinstance(one, Counts | list)
 
 
 def _fitted(found: Sequence[Any], name: str, scenario: Scenario) -> Recorded:
@@ -124,21 +108,15 @@ def _fitted(found: Sequence[Any], name: str, scenario: Scenario) -> Recorded:
 def read_record(path: Path) -> Record | None:
     """Return the record of machines anywhere that a file has; None: it is of one campus's hosts. SpecError names the file."""
     found = _read(path, None)
-    return found if isinstance(found, Counts | list) else None
+    return None if isinstance(found, Recorded) else found
 
 
-def _read(path: Path, scenario: Scenario | None) -> Found:
+def _read(path: Path, scenario: Scenario | None) -> Record | Recorded | None:
     """Return what a file has, in the format that its beginning shows; without a scenario, None for a campus's own hosts."""
     text = reading.read_text(path, FILE)
     try:
         if text.lstrip()[:1] in ("{", "["):
-            document = read_json(text)
-            if "metadata" in document:
-                return availability_counts.counts_of(document)
-            trace = parse_trace(document, scenario) if scenario else None
-            if trace and scenario:
-                check_hosts(trace, scenario, path.name)
-            return trace
+            return availability_counts.parse_counts_json(text)
         try:
             fields = next(csv.reader([text.lstrip().partition("\n")[0]]), [])
         except csv.Error:
@@ -150,9 +128,8 @@ def _read(path: Path, scenario: Scenario | None) -> Found:
             if scenario is None:
                 return None
             hosts = [host.name for host in scenario.volunteers]
-            return owner_events.parse_events(
-                text, hosts, path.name, scenario.duration_s, scenario.owners.day_start_s
-            )
+            day_start_s = scenario.owners.day_start_s
+            return owner_events.parse_events(text, hosts, path.name, scenario.duration_s, day_start_s)
         if "time" in columns[0] and len(columns) > 1:
             return availability_counts.parse_counts_csv(text)
         raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)
