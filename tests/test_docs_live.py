@@ -55,7 +55,7 @@ def test_the_commands_of_all_pages_work_on_a_campus_that_stands(tmp_path: Path) 
         for block in typed("docs/how/fidelity.md"):
             shell.play(block)
         assert shell.run(follow).endswith("step 50\n")
-        assert len(shell.standing) == 2
+        assert len(shell.standing) == 3
         assert shell.interrupt("dashboard") == {0}
         assert shell.interrupt("reclaimnet up") == {3}
 

@@ -172,5 +172,5 @@ def open_run(path: Path) -> JournalSource | EventsFile:
     if beside.exists():
         return JournalSource(beside, live=False)
     if not path.with_name(CAMPUS).exists():
-        raise SpecError("RUN", str(path), f"a run with {JOURNAL} or {CAMPUS} (its campus file) beside it")
+        raise SpecError("RUN", str(path), f"a run with {JOURNAL} or {CAMPUS} beside it")
     return EventsFile(path, files.load(path.with_name(CAMPUS)))
