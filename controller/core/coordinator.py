@@ -50,7 +50,6 @@ from controller.core.lifecycle.offers import (
 )
 from controller.core.lifecycle.protection import improve_standby, plan_checkpoints, tell_intervals
 from controller.core.lifecycle.reconcile import Resync, begin_resync, heartbeat, register, retry_overdue
-from controller.core.lifecycle.status import status
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -63,6 +62,7 @@ from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.queue import Offer, SpotJob, SpotQueue
 from controller.core.queueing.replay import Rule
+from controller.core.status import status
 from testbed import messages as m
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.messages import Migrate, SendStored

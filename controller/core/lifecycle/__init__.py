@@ -10,5 +10,4 @@ with `membership`, then `coordinator.finish_event`.
 - P1: `protection` (standbys, intervals, rates), `checkpoints` (which hosts hold what), `second_copy` (the vault).
 - P2 and P3: `migration`.
 - Links: `grants` (which host may send how fast), `link_changes` (cables, and the routes over them).
-- All: `status` (for operators).
 """
