@@ -341,14 +341,10 @@ def test_any_numbers_and_names_survive_to_the_last_bit(
     assert loads(dumps(campus)) == campus
 
 
-def test_the_examples_load_and_campus54_is_the_one_of_the_paper() -> None:
+def test_the_examples_load() -> None:
     assert {"campus54", "lab", "twohouses"} <= set(examples())
     for name in examples():
         assert load(f"example:{name}").hosts
-    written, built = load("example:campus54"), campus54()
-    assert written.hosts == built.hosts
-    assert set(written.links) == set(built.links)
-    assert set(written.switches) == set(built.switches)
 
 
 def test_groups_and_left_out_addresses_are_expanded() -> None:

@@ -1,11 +1,10 @@
-"""Campuses that need no file: paper A's deployment, and three-tier trees of any size.
+"""Campuses that need no file of the user's: paper A's deployment, and trees and meshes of any size.
 
-Both follow paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
+A tree follows paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
 building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand
 with the core. The experiment is not about their links, and a path from any host to them then crosses exactly one
-building. In `campus54` the coordinator hangs on the core switch itself (the paper knows four buildings and no more);
-in `three_tier` it shares a server room with the on-demand hosts. The room is a building of its own called `room`, so
-that "same building" never holds between a volunteer and rented capacity.
+building. Their server room is a building of its own called `room`, so that "same building" never holds between a
+volunteer and rented capacity.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from topologies import files
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
 from topologies.keys import whole
@@ -61,32 +61,10 @@ PAPER_MIX = (
     GpuShare(A6000, 2, 10),
 )
 
-# How the 53 GPU nodes stand in the four buildings is not in the paper. Here: shared machines in the computing centre,
-# consumer cards in the departments, and uplinks from 10 Gbit/s (new) to 1 Gbit/s (old), the paper's "1-10 Gbps".
-_CAMPUS54 = (
-    ("centre", 10.0, ((A100, 4, 8), (A6000, 2, 4))),
-    ("cs", 10.0, ((RTX3090, 1, 8), (RTX4090, 1, 6))),
-    ("ee", 2.5, ((RTX3090, 1, 7), (RTX4090, 1, 5), (A6000, 2, 2))),
-    ("physics", 1.0, ((RTX3090, 1, 5), (RTX4090, 1, 4), (A6000, 2, 4))),
-)
-# two access switches a building: some same-building paths cross the distribution switch
-_CAMPUS54_PER_SWITCH = 7
-
 
 def campus54() -> Campus:
-    """Return the deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator.
-
-    20 RTX 3090, 15 RTX 4090, 8 A100 nodes of 4 GPUs, 10 A6000 nodes of 2; 1 Gbit/s access, 1 to 10 Gbit/s
-    distribution, 10 Gbit/s core; at least 30 % of every link for research (beta_p3 = 0.3).
-    """
-    plan = Plan("campus54")
-    plan.switch("core", Tier.CORE)
-    for name, uplink_gbit_per_s, groups in _CAMPUS54:
-        gpus = [(model, gpus) for model, gpus, count in groups for _ in range(count)]
-        rates = GBIT_PER_S, uplink_gbit_per_s * GBIT_PER_S, 10.0 * GBIT_PER_S
-        plan.tree_building(name, gpus, _CAMPUS54_PER_SWITCH, *rates)
-    plan.coordinator("centre", "core", 10.0 * GBIT_PER_S)
-    return plan.campus((RTX3090, RTX4090, A100, A6000), reserve=ResearchReserve(beta=0.3))
+    """Return the deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator."""
+    return files.load("example:campus54")
 
 
 def three_tier(
@@ -126,13 +104,17 @@ def three_tier(
     dealt = _deal(mix, hosts)
     plan = Plan(name)
     plan.switch("core", Tier.CORE)
+    numbers = itertools.count(1)
     for i in range(buildings):
-        share = [dealt[n] for n in range(hosts * i // buildings, hosts * (i + 1) // buildings)]
-        rates = access_bytes_per_s, uplinks[i], core_bytes_per_s
-        plan.tree_building(f"b{i + 1}", share, hosts_per_access, *rates)
+        share = dealt[hosts * i // buildings : hosts * (i + 1) // buildings]
+        plan.building(f"b{i + 1}")
+        above = plan.switch(f"d{i + 1}", Tier.DISTRIBUTION, ["core"], core_bytes_per_s)
+        for first in range(0, len(share), hosts_per_access):
+            access = plan.switch(f"a{next(numbers)}", Tier.ACCESS, [above], uplinks[i])
+            plan.hang(access, share[first : first + hosts_per_access], access_bytes_per_s)
     plan.building(ROOM, 0)
     plan.switch(ROOM, Tier.DISTRIBUTION, ["core"], core_bytes_per_s)
-    plan.coordinator(ROOM, ROOM, core_bytes_per_s)
+    plan.coordinator(ROOM, core_bytes_per_s)
     rented = [(on_demand_model, on_demand_slots)] * on_demand
     plan.hang(ROOM, rented, core_bytes_per_s, Role.ON_DEMAND)
     models = dict.fromkeys(chain((s.model for s in mix), [on_demand_model] if on_demand else []))
@@ -200,7 +182,6 @@ class Plan:
         self.switches: list[Switch] = []
         self.links: list[Link] = []
         self._addresses: Iterator[ipaddress.IPv4Address] = iter(())
-        self._access = itertools.count(1)
         self._numbers = {role: itertools.count(1) for role in Role}
 
     def building(self, name: str, number: int | None = None) -> None:
@@ -215,22 +196,6 @@ class Plan:
         self.links += [Link(name, each, rate) for each in above]
         return name
 
-    def tree_building(
-        self,
-        name: str,
-        gpus: Sequence[tuple[GpuModel, int]],
-        per_access: int,
-        access_rate: float,
-        uplink_rate: float,
-        core_rate: float,
-    ) -> None:
-        """Add a building with a distribution switch, its access switches, and a volunteer for each (model, GPUs)."""
-        self.building(name)
-        above = self.switch(f"d{len(self.buildings)}", Tier.DISTRIBUTION, ["core"], core_rate)
-        for first in range(0, len(gpus), per_access):
-            access = self.switch(f"a{next(self._access)}", Tier.ACCESS, [above], uplink_rate)
-            self.hang(access, gpus[first : first + per_access], access_rate)
-
     def hang(
         self, switch: str, gpus: Iterable[tuple[GpuModel, int]], rate: float, role: Role = Role.VOLUNTEER
     ) -> None:
@@ -240,12 +205,11 @@ class Plan:
             name = f"{prefix}{next(self._numbers[role])}"
             self._host(Host(name, building, role, next(self._addresses), model.name, count), switch, rate)
 
-    def coordinator(self, building: str, switch: str, rate: float) -> None:
+    def coordinator(self, switch: str, rate: float) -> None:
         """Add the coordinator, which has the first address of all."""
-        if building == ROOM:
-            next(self._addresses)
+        next(self._addresses)
         address = ipaddress.IPv4Address("10.0.0.1")
-        self._host(Host("coord", building, Role.COORDINATOR, address), switch, rate)
+        self._host(Host("coord", ROOM, Role.COORDINATOR, address), switch, rate)
 
     def campus(
         self,
@@ -260,7 +224,7 @@ class Plan:
     def mesh(self, mix: Sequence[GpuShare], coordinator_on: str, rate: float) -> Campus:
         """Return a campus of several paths, its coordinator in a room of its own on that switch."""
         self.building(ROOM)
-        self.coordinator(ROOM, coordinator_on, rate)
+        self.coordinator(coordinator_on, rate)
         return self.campus(tuple(dict.fromkeys(share.model for share in mix)), Fabric.OPENVSWITCH)
 
     def _host(self, host: Host, switch: str, rate: float) -> None:

@@ -57,7 +57,6 @@ def compare(
     from experiments.compare.comparison import compare as compared
     from experiments.compare.costs import measure_costs
     from experiments.compare.page import page, told
-    from experiments.inputs.traces.trace_warnings import tell
     from experiments.results.events_file import write_events
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
@@ -68,7 +67,6 @@ def compare(
 
     described, drawn = described_with_trace(scenario, seed, trace or ())
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {drawn.origin}")
-    tell(console, drawn.warnings)
     live = run_live(described, drawn, out, lambda: Live(described, console))
     assumed = costs_of(described.played().protocol)
     measured = measure_costs(live.facts, described.scale.apply(drawn), assumed)

@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.inputs.traces.trace_warnings import tell
 from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
@@ -30,7 +29,8 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
     console.print(said)
     for rule, why in summary.not_promised.items():
         console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
-    tell(console, summary.warnings)
+    for warning in summary.warnings:
+        console.print(f"[yellow]little is shown:[/yellow] {warning}")
     for broken in summary.invariants_broken:
         console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
         for line in broken.story:

@@ -86,13 +86,11 @@ def _play_live(
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     from experiments.cli.dashboard import page_beside
     from experiments.cli.results import write_results
-    from experiments.inputs.traces.trace_warnings import tell
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
     from experiments.worlds.live.run import COMPLETED, run_live
 
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    tell(console, trace.warnings)
     outcome = run_live(
         scenario,
         trace,
@@ -150,34 +148,15 @@ def simulate(
 
 
 def _write_windows(out: Path, planned: OracleRun) -> None:
-    """Print a row a window of the oracle's plan, one for all amendments, and write every window into `out`/windows.json."""
+    """Print what the oracle's plan loses, and write its windows into `out`/windows.json."""
     import msgspec
-    from rich.table import Table
 
     from topologies.units import format_duration
     from topologies.writing import write_whole
 
-    table = Table(
-        "window", "jobs", "ends of stays", "variables", "objective s", "bound s", "gap", "CPU s", ""
-    )
-    whole = [window for window in planned.windows if not window.amends]
-    rows = [(f"{n}, from {format_duration(window.from_s)}", [window]) for n, window in enumerate(whole, 1)]
-    if amended := [window for window in planned.windows if window.amends]:
-        rows.append((f"{len(amended)} amendments", amended))
-    for name, windows in rows:  # sums, the worst gap, every status
-        table.add_row(
-            name,
-            str(sum(window.jobs for window in windows)),
-            str(sum(len(window.chosen) for window in windows)),
-            str(sum(window.variables for window in windows)),
-            f"{sum(window.objective_s for window in windows):.3f}",
-            f"{sum(window.bound_s for window in windows):.3f}",
-            f"{max(window.gap for window in windows):.2%}",
-            f"{sum(window.solve_s for window in windows):.2f}",
-            ", ".join(sorted({window.status for window in windows})),
-        )
-    console.print(table)
-    console.print(f"the schedule ({planned.schedule}) lost {format_duration(planned.lost_s)} of a GPU")
+    gap = max((window.gap for window in planned.windows), default=0.0)
+    lost = f"lost {format_duration(planned.lost_s)} of a GPU"
+    console.print(f"the schedule ({planned.schedule}) {lost}; the largest gap of a window is {gap:.2%}")
     figures = [
         {key: value for key, value in msgspec.to_builtins(window).items() if key != "chosen"}
         for window in planned.windows

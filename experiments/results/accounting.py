@@ -158,7 +158,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         for name, value in played.items()
         if value is not None
     }
-    warnings, mean_delay_s = list(context.warnings), summary.delay.mean_s or 0.0
+    warnings, mean_delay_s = list[str](), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not facts.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
     is_at_limit = summary.jobs.on_demand and (summary.level or 0.0) >= context.level_max

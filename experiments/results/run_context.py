@@ -170,8 +170,6 @@ class RunContext:
     keeps_reserve: bool = True
     # whether its checkpoints may use what research does not ask for of its reserve
     borrows: bool = False
-    # what the trace does not put to the test
-    warnings: Sequence[str] = ()
     # by how much of itself a step takes longer on hosts with an owner, because a replica computes it too
     replica_slowdown: float = 0.0
     # length of a day, and the time of day at which the run began

@@ -47,7 +47,6 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         on_demand_cost=played.queue.on_demand_cost,
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,
-        warnings=trace.warnings,
         replica_slowdown=0.0
         if row.interruption.replication is None
         else row.interruption.replication.slowdown,

@@ -2,7 +2,7 @@
 
 `generated` draws a trace from a scenario (`exact_counts`, `background`, by `streams` of random numbers), `paper_campus`
 is paper A's, `recorded` has owners from files: `availability_counts`, `lifetimes`, `owner_events`.
-`reclaim_law` has the hazard that generated owners follow, `trace_warnings` warnings. Nothing here depends on the
+`reclaim_law` has the hazard that generated owners follow. Nothing here depends on the
 coordinator's decisions.
 """
 

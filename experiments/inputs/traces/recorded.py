@@ -16,7 +16,6 @@ from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.generated import arrivals, generate, with_user_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
-from experiments.inputs.traces.trace_warnings import doubts
 from topologies import plugins, reading
 from topologies.errors import SpecError
 
@@ -42,8 +41,7 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
     """Return the trace with the owners of records, or with generated owners if there are no records.
 
     A single record may name a function of a user's (`module:NAME`, or an entry point `reclaimnet.traces`) that makes the trace;
-    the scenario's own jobs (`[[jobs]]`) are played in it, unless it has some of them itself. The `warnings` of a recorded trace
-    are its limits.
+    the scenario's own jobs (`[[jobs]]`) are played in it, unless it has some of them itself.
     """
     if len(records) == 1 and not records[0].exists() and plugins.is_plugin(str(records[0]), plugins.TRACES):
         name = str(records[0])
@@ -55,7 +53,7 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
         check_hosts(trace, scenario, name)
         if not any(arrival.job.given for arrival in trace.arrivals):
             trace = replace(trace, arrivals=with_user_jobs(trace.arrivals, scenario))
-        return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
+        return trace
     return _recorded_trace(scenario, records) if records else generate(scenario)
 
 
@@ -66,15 +64,31 @@ def _recorded_trace(scenario: Scenario, paths: Sequence[Path]) -> Trace:
     the others. Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record.
     SpecError names file, line or index, value and the allowed ones.
     """
-    first, *others = [_read(path, scenario) for path in paths]
+    found: list[Any] = [_read(path, scenario) for path in paths]
+    first, *others = found
     for path, other in zip(paths[1:], others, strict=True):
         if type(other) is not type(first) or isinstance(other, Recorded):
             allowed = "files of one kind: counts or preemptions; what hosts of this campus do is one file"
             raise SpecError("trace", path.name, allowed, str(path))
-    recorded = _fitted([first, *others], " + ".join(path.name for path in paths), scenario)
+    owners, hosts = scenario.owners, [host.name for host in scenario.volunteers]
+    fit = (
+        " + ".join(path.name for path in paths),
+        [host for host in hosts if host not in owners.loyal],
+        scenario.duration_s,
+        owners,
+        scenario.seed,
+    )
+    if isinstance(first, Counts):
+        recorded = availability_counts.fit_counts(availability_counts.together([first, *others]), *fit)
+    elif isinstance(first, list):
+        spells = sorted(
+            (spell for each in (first, *others) for spell in each), key=lambda spell: spell.started
+        )
+        recorded = lifetimes.fit_spells(spells, *fit)
+    else:
+        recorded = first
     background, jobs = background_traffic(scenario), arrivals(scenario)
-    trace = Trace(recorded.origin, jobs, recorded.events, recorded.away, background)
-    return replace(trace, warnings=doubts(scenario, trace))
+    return Trace(recorded.origin, jobs, recorded.events, recorded.away, background)
 
 
 def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
@@ -85,24 +99,6 @@ def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
             near = "".join(f"; nearest: {each}" for each in difflib.get_close_matches(host, hosts, n=1))
             allowed = f"a trace of the scenario's volunteers; it has a host {host}{near}"
             raise SpecError("trace", name, allowed)
-
-
-def _fitted(found: Sequence[Any], name: str, scenario: Scenario) -> Recorded:
-    """Return the owners' events of records of one kind, fitted to the run."""
-    if isinstance(found[0], Recorded):
-        return found[0]
-    owners, hosts = scenario.owners, [host.name for host in scenario.volunteers]
-    fit = (
-        name,
-        [host for host in hosts if host not in owners.loyal],
-        scenario.duration_s,
-        owners,
-        scenario.seed,
-    )
-    if isinstance(found[0], Counts):
-        return availability_counts.fit_counts(availability_counts.together(found), *fit)
-    spells = sorted((spell for each in found for spell in each), key=lambda spell: spell.started)
-    return lifetimes.fit_spells(spells, *fit)
 
 
 def read_record(path: Path) -> Record | None:

@@ -46,7 +46,7 @@ class BackgroundTraffic:
 class Trace:
     """Jobs and owners of one run, each in order of time.
 
-    `origin` describes its source and the fit, `warnings` its limits. Hosts begin lent, except those that are `away`:
+    `origin` describes its source and the fit. Hosts begin lent, except those that are `away`:
     their owners have them from the start, and a return comes first, or nothing. `Scale.apply(trace)` plays it.
     """
 
@@ -55,7 +55,6 @@ class Trace:
     owner_events: tuple[OwnerEvent, ...]
     away: tuple[str, ...] = ()
     background: BackgroundTraffic | None = None
-    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         times = [arrival.at_s for arrival in self.arrivals]
