@@ -11,7 +11,7 @@ import pytest
 from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.doc_pages import blocks
 from tests.emulation_campuses import kernel, small_campus
-from topologies import files, presets
+from topologies import files
 from topologies.as_mininet import CampusTopo, topos
 from topologies.errors import SpecError
 from topologies.files import dumps
@@ -47,7 +47,7 @@ PROGRAMMED = REPOSITORY / "docs" / "examples" / "stock_mininet.sh"
 
 
 def test_topology_has_the_campus_nodes_and_links() -> None:
-    spec = presets.campus54()
+    spec = files.campus54()
     topo = CampusTopo(spec)
     assert set(topo.hosts()) == set(spec.host_by_name) and set(topo.switches()) == set(spec.switch_by_name)
     assert {frozenset(pair) for pair in topo.links()} == {frozenset((link.a, link.b)) for link in spec.links}

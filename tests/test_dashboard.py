@@ -34,7 +34,7 @@ from testbed.errors import SetupError, SpecError
 from testbed.messages import FlowCount, Heartbeat, JobClaim
 from tests import dashboard_runs as runs
 from tests.live_campus import needs_root
-from topologies import presets
+from topologies import files, presets
 from topologies.units import format_rate
 
 PHASE = {
@@ -156,7 +156,7 @@ def test_what_agents_count_becomes_what_flows_get() -> None:
 
 @pytest.mark.parametrize("hosts", [4, 54, 500])
 def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
-    campus = presets.campus54() if hosts == 54 else presets.three_tier(hosts, 3, 2)
+    campus = files.campus54() if hosts == 54 else presets.three_tier(hosts, 3, 2)
     drawn = layout(campus)
     boxes = list(drawn["nodes"].values())
     assert len(boxes) == len(campus.hosts) + len(campus.switches)

@@ -18,7 +18,8 @@ from experiments.benchmarks.decisions_world import HISTORY_S, PROTOCOL, coordina
 from experiments.benchmarks.frame import Run, goals_of, run_benchmark
 from testbed import messages as m
 from tests.shown import shown
-from topologies.presets import campus54, three_tier
+from topologies.files import campus54
+from topologies.presets import three_tier
 from topologies.spec import Campus
 
 

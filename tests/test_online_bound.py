@@ -19,7 +19,7 @@ from experiments.results.run_context import CheckpointPrice
 from experiments.theory.paper_a.least_cost import least_cost_s
 from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.overheads import costs_of
-from topologies.presets import campus54
+from topologies.files import campus54
 from topologies.units import WIRE_PER_PAYLOAD
 
 DAYS = 1.0

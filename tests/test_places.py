@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from controller.core.network.links import Network
 from controller.core.placement.select import Places, Reaches
 from controller.numerics.arrays import Floats
+from topologies.files import campus54
 from topologies.paths import Routes
-from topologies.presets import campus54, three_tier
+from topologies.presets import three_tier
 from topologies.spec import Campus, DirectedLink, Role
 
 CAMPUSES = [three_tier(11, 3, 2, hosts_per_access=2), three_tier(1, 1, 0), campus54()]

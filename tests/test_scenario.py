@@ -31,7 +31,8 @@ from experiments.inputs.scenario.law import SHAPES
 from experiments.inputs.scenario.owners import HOUR_S
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.presets import campus54, three_tier
+from topologies.files import campus54
+from topologies.presets import three_tier
 from topologies.scale import Scale
 from topologies.spec import Role
 

@@ -18,9 +18,9 @@ from experiments.inputs.scenario import demo_scenario
 from topologies import units
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.files import dumps, examples, load, loads
+from topologies.files import campus54, dumps, examples, load, loads
 from topologies.paths import Routes
-from topologies.presets import PAPER_MIX, RTX3090, GpuShare, campus54, three_tier
+from topologies.presets import PAPER_MIX, RTX3090, GpuShare, three_tier
 from topologies.scale import Scale
 from topologies.spec import MAX_PORTS, Host, Link, ResearchReserve, Role, Tier
 

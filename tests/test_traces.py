@@ -39,7 +39,8 @@ from experiments.inputs.traces.availability_counts import (
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
 from topologies.errors import SpecError
-from topologies.presets import campus54, three_tier
+from topologies.files import campus54
+from topologies.presets import three_tier
 from topologies.scale import Scale
 
 demos = st.builds(

@@ -11,10 +11,10 @@ when it is first asked for.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from topologies.files import campus54 as campus54
     from topologies.files import dumps as dumps
     from topologies.files import load as load
     from topologies.files import loads as loads
-    from topologies.presets import campus54 as campus54
     from topologies.presets import fat_tree as fat_tree
     from topologies.presets import leaf_spine as leaf_spine
     from topologies.presets import three_tier as three_tier
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "topologies.files" if name in ("dumps", "load", "loads") else "topologies.presets"
+    module = "topologies.files" if name in ("campus54", "dumps", "load", "loads") else "topologies.presets"
     return getattr(import_module(module), name)
 
 

@@ -83,7 +83,7 @@ class CampusTopo(Topo):  # type: ignore[misc]
 
 def campus54_topo() -> CampusTopo:
     """Return the deployment of paper A."""
-    return CampusTopo(presets.campus54())
+    return CampusTopo(files.campus54())
 
 
 def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> CampusTopo:

@@ -120,6 +120,11 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
 
 
+def campus54() -> Campus:
+    """Return the deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator."""
+    return load("example:campus54")
+
+
 def _brought(name: str) -> Campus:
     allowed = 'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
     found = plugins.find("campus", name, plugins.TOPOLOGIES, allowed)

@@ -1,10 +1,10 @@
-"""Campuses that need no file of the user's: paper A's deployment, and trees and meshes of any size.
+"""Campuses that need no file: trees and meshes of any size.
 
-A tree follows paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
-building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand
-with the core. The experiment is not about their links, and a path from any host to them then crosses exactly one
-building. Their server room is a building of its own called `room`, so that "same building" never holds between a
-volunteer and rented capacity.
+A tree follows paper A, section IV-A, whose own campus is `example:campus54`: hosts hang on access switches, those on
+the distribution switch of their building, distribution switches on one core. The coordinator and the on-demand hosts
+are no volunteers: they stand with the core. The experiment is not about their links, and a path from any host to them
+then crosses exactly one building. Their server room is a building of its own called `room`, so that "same building"
+never holds between a volunteer and rented capacity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from topologies import files
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
 from topologies.keys import whole
@@ -60,11 +59,6 @@ PAPER_MIX = (
     GpuShare(A100, 4, 8),
     GpuShare(A6000, 2, 10),
 )
-
-
-def campus54() -> Campus:
-    """Return the deployment of paper A, section IV-A: 53 GPU nodes (87 GPUs) in four buildings, and one coordinator."""
-    return files.load("example:campus54")
 
 
 def three_tier(

@@ -30,7 +30,8 @@ from experiments.benchmarks.frame import (
     seconds_of,
     table_of,
 )
-from topologies.presets import campus54, three_tier
+from topologies.files import campus54
+from topologies.presets import three_tier
 from topologies.spec import Campus as Description
 from topologies.spec import Fabric
 

@@ -18,7 +18,8 @@ from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.core.parameters import Protocol, Queue
 from testbed.messages import Hello, JobSpec
-from topologies.presets import campus54, three_tier
+from topologies.files import campus54
+from topologies.presets import three_tier
 from topologies.spec import Campus
 
 DAY_S = 86_400.0

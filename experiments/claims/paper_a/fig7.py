@@ -15,7 +15,7 @@ from experiments.claims.paper_a.campus_numbers import UTILISATION, Metric, ratio
 from experiments.claims.paper_a.campus_runs import played, size_of
 from experiments.claims.paper_a.table3 import settings
 from experiments.results.statistics import pooled
-from topologies.presets import campus54
+from topologies.files import campus54
 
 SYSTEMS = ("reclaimnet", "bamboo", "no-migration", "slurm-pr", "reclaimnet-as-printed")
 PUBLISHED = {
