@@ -71,7 +71,6 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
     """The journal of a live coordinator of that scenario, heartbeats and all; the number of its facts."""
     played = scenario().played()
     world = make_world(scenario(), generate(scenario()), kind=JournalledWorld, quiet=False)
-    assert isinstance(world, JournalledWorld)
     world.written = journal = Journal(path)
     journal.found(origin_of(played.campus, played.protocol, played.queue, played.seed, 0.0))
     journal.begin()

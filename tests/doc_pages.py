@@ -1,7 +1,5 @@
 """README.md, CONTRIBUTING.md and docs as a reader follows them: their fenced blocks, and a shell to type their commands into."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -132,7 +130,7 @@ class Shell:
         sudo.write_text('#!/bin/sh\nexec "$@"\n')
         sudo.chmod(0o755)
 
-    def __enter__(self) -> Shell:
+    def __enter__(self) -> "Shell":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,6 @@ processes, disks, the network and owners' switches: the very parts of the virtua
 instead of leading.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -161,7 +159,7 @@ class Door(trio.abc.Listener[End]):
 class Body:
     """Jobs, transfers, kernel and lease of one agent, performed by the virtual world's models."""
 
-    def __init__(self, world: StreamedWorld, machine: Machine, handle: Callable[[ev.Event], None]) -> None:
+    def __init__(self, world: "StreamedWorld", machine: Machine, handle: Callable[[ev.Event], None]) -> None:
         self._world, self._machine, self._handle = world, machine, handle
         self.ordered: deque[do.Effect] = deque()
         self.sends: dict[Any, Any] = {}
@@ -198,7 +196,6 @@ class Body:
             if isinstance(first, do.StartWorkload):
                 self._world.workloads.start(self._machine, first)
             else:
-                assert isinstance(first, do.TakeSnapshot)
                 self._world.workloads.snapshot(self._machine, first)
 
     def kill(self, key: tuple[str, int]) -> None:
@@ -257,7 +254,7 @@ class Body:
 class ModelledHost(AgentHost):
     """An AgentHost whose body is modelled."""
 
-    def __init__(self, world: StreamedWorld, machine: Machine) -> None:
+    def __init__(self, world: "StreamedWorld", machine: Machine) -> None:
         self.world, self.machine = world, machine
         self.end: End | None = None
         self.scope = trio.CancelScope()
@@ -311,7 +308,6 @@ class Recording(Coordinator):
 def record(core: Coordinator, said: list[Said]) -> Coordinator:
     """From now on all that it says is kept."""
     core.__class__ = Recording
-    assert isinstance(core, Recording)
     core.said = said
     return core
 
@@ -445,7 +441,6 @@ def on_heap(
 ) -> RecordedWorld:
     """Played by the heap."""
     world = make_world(scenario, trace, costs=costs, quiet=False, kind=RecordedWorld, **options)
-    assert isinstance(world, RecordedWorld)
     disturb(world)
     world.run(BEGIN_S + scenario.played().duration_s)
     return world
@@ -458,7 +453,6 @@ def over_streams(
 
     async def main() -> StreamedWorld:
         world = make_world(scenario, trace, costs=costs, quiet=False, kind=StreamedWorld, **options)
-        assert isinstance(world, StreamedWorld)
         disturb(world)
         opened = Journal(journal)
         try:

@@ -1,7 +1,5 @@
 """The figures of a run follow from its journal, and from nothing else."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -72,7 +72,6 @@ async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
             sender.begin(order_to(listeners[0]), nursery)
             ended = await ends.first()
             nursery.cancel_scope.cancel()
-    assert isinstance(ended, ev.SendEnded)
     assert ended.account.ok, ended.account.reason
 
 
@@ -87,7 +86,6 @@ async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_aga
         async with trio.open_nursery() as nursery:
             sender.begin(order_to(listeners[0]), nursery)
             ended = await ends.first()
-    assert isinstance(ended, ev.SendEnded)
     assert (ended.account.ok, ended.retryable) == (False, True)
     assert f"all {MAX_FLOWS} flows" in ended.account.reason
     assert sender.counts() == []

@@ -23,7 +23,6 @@ class Campus:
         self.host = a_running_job(self.world, job("a", payload_bytes=100_000))
         self.world.run(40.0)
         standby = self.known.standby
-        assert standby is not None
         self.standby = standby
         self.sequence = max(self.known.checkpoints)
         self.true = self.known.checkpoints[self.sequence].stored

@@ -6,8 +6,6 @@ packets depends on no rounding. Where the kernel must avoid overflow (`fill_ns`:
 multiplying), the twin does the same: a bucket that is deeper in debt than any packet can make it would otherwise differ.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +42,7 @@ class Bucket:
     credit: int
     last_ns: int
 
-    def at(self, now_ns: int) -> Bucket:
+    def at(self, now_ns: int) -> "Bucket":
         """Refilled; time that runs backwards changes nothing. A lowered depth takes effect here."""
         elapsed_ns = now_ns - self.last_ns
         if elapsed_ns <= 0:
@@ -54,7 +52,7 @@ class Bucket:
             gain = min(gain, self.rate_bytes_per_s * elapsed_ns)
         return replace(self, credit=self.credit + gain, last_ns=now_ns)
 
-    def charged(self, mode: BucketMode, packet_bytes: int, now_ns: int) -> tuple[Bucket, bool]:
+    def charged(self, mode: BucketMode, packet_bytes: int, now_ns: int) -> tuple["Bucket", bool]:
         """(the bucket after a packet of `packet_bytes` on the wire, whether the packet passes).
 
         DEBT: while there is credit; DROP: if and only if the tokens exceed the packet's length (paper A, section VII-C).

@@ -1,7 +1,5 @@
 """A job that its user cancels ends as cancelled, whatever it is doing, and never computes again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The store: only whole, verified checkpoints are visible, whatever happens."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

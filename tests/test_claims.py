@@ -1,7 +1,5 @@
 """The rules of a verdict: each of them must be able to fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -179,7 +177,6 @@ def ratio(samples: Sequence[Floats]) -> float:
 def test_a_pooled_statistic_is_of_all_seeds_together() -> None:
     samples = [np.array([1.0, 1.0]), np.array([0.0, 9.0]), np.array([3.0, 10.0])]
     found = pooled(ratio, samples)
-    assert found is not None
     assert found.mean == pytest.approx(4.0 / 20.0)  # the mean of the seeds' own ratios is .43
     assert found.low < found.mean < found.high
     assert pooled(ratio, samples) == found
@@ -192,7 +189,6 @@ def test_pooled_pairs_of_equal_systems_are_seldom_told_apart(count: int) -> None
     for _ in range(rounds):
         one, other = ([np.array([x, 3.0]) for x in rng.lognormal(0.0, 1.0, count)] for _ in range(2))
         found = pooled_pair(ratio, one, other, lambda first, second: first - second)
-        assert found is not None
         apart += found.low > 0.0 or found.high < 0.0
     assert apart / rounds < 0.15  # nominally .05; without the stretch .5 for two seeds
 

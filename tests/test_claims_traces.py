@@ -1,7 +1,5 @@
 """Recorded owners as claims: every record below a folder, cut into cases."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from pathlib import Path

@@ -5,8 +5,6 @@ stands in `experiments/storms/commands.py`. After a change of decisions `REWRITE
 all transcripts anew, and their difference shows what has changed.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -78,8 +78,6 @@ def understood(words: list[str]) -> None:
     while isinstance(command, TyperGroup):
         context = command.make_context(name, words, parent=context)
         name, found, words = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert name is not None
-        assert found is not None
         command = found
     command.make_context(name, words, parent=context)
 

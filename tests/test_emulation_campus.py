@@ -210,7 +210,6 @@ def test_twenty_four_hosts_leave_nothing() -> None:
         forked = net.fork("h8", spawn, label="parent", keep=[write_fd])
         grandchild = int(os.read(read_fd, 100))
         started = identity.start_time(grandchild)
-        assert started is not None
         run_dir = net.run_dir
         assert run_dir.is_dir()
     assert machine() == before

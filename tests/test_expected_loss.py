@@ -1,7 +1,5 @@
 """Work that emergencies take in the mean over their moments: by hand, by an integral in small steps, beside what they took."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -164,7 +162,6 @@ def test_over_many_runs_emergencies_take_as_much_as_is_expected(owners: dict[str
     for seed in range(26):
         scenario = mild(seed, **owners)
         lost = simulate(scenario, generate(scenario), seed).summary().lost_time
-        assert lost.expected_emergencies_s is not None
         took.append(lost.emergencies_s)
         expected.append(lost.expected_emergencies_s)
     error = stdev([one - other for one, other in zip(took, expected, strict=True)]) / math.sqrt(len(took))
@@ -199,6 +196,5 @@ def test_a_scaled_scenario_has_the_law_in_the_time_in_which_it_is_played() -> No
     scenario = mild(1)
     scaled = replace(scenario, scale=Scale(bytes=0.01, time=0.1))
     one, other = (law_of(each, generate(each)) for each in (scenario, scaled))
-    assert one is not None and other is not None
     assert other.duration_s == pytest.approx(0.1 * one.duration_s)
     assert next(other.segments(0.0))[2] == pytest.approx(10.0 * next(one.segments(0.0))[2])

@@ -1,7 +1,5 @@
 """Hazard from the log: exact bounds, exposure, borrowing, hours of the day."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -128,7 +126,7 @@ events = st.lists(
 ).map(lambda some: sorted(some, key=lambda event: event[0]))
 
 
-def play(log: Sequence[Event], history: History) -> History:
+def play(log: Sequence[Event], history: "History") -> "History":
     for at_s, host, what in log:
         if what == DEPART:
             history.depart(host, at_s, 0.0)
@@ -202,7 +200,7 @@ def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], belie
 
 
 # ---------------------------------------------------------------- notices
-def departed(*departures: tuple[float, float], window_s: float = 1e6) -> History:
+def departed(*departures: tuple[float, float], window_s: float = 1e6) -> "History":
     """A host that its owner takes back at these times, after these notices."""
     history = History("a", window_s)
     for at_s, notice_s in departures:
@@ -211,7 +209,7 @@ def departed(*departures: tuple[float, float], window_s: float = 1e6) -> History
     return history
 
 
-def too_short(history: History, needed_s: float, now_s: float) -> float:
+def too_short(history: "History", needed_s: float, now_s: float) -> float:
     return float(history.too_short(np.array([needed_s]), now_s)[0])
 
 

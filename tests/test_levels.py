@@ -151,7 +151,6 @@ def course(controller: Controller, case: Target, jobs: int, seed: int, skip: int
 )
 def test_at_least_half_of_what_age_can_save_is_saved_and_the_delay_kept(name: str, r0: float) -> None:
     case = BY_NAME[name]
-    assert case.age_aware_cost is not None
     delay_h, cost = course(Age(case.delta_h, r0=r0), case, 4000, seed=4, skip=2000)
     assert delay_h == pytest.approx(case.delta_h, rel=0.03)
     assert cost < (case.cost_star + case.age_aware_cost) / 2.0

@@ -1,7 +1,5 @@
 """The fluid network: closed forms, classes, and the coordinator's own water-filling as an independent judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 

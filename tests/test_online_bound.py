@@ -79,9 +79,7 @@ def bounded(*facts: Timed, shared: bool = False, budget_s: float = 300.0) -> Onl
     context = replace(
         played("reclaimnet").context, reclaims=law(shared=shared), prices={JOB: price}, ended_at_s=ENDED_S
     )
-    found = online_bound([*begun, *facts], context)
-    assert found is not None
-    return found
+    return online_bound([*begun, *facts], context)
 
 
 def least(*pieces: tuple[float, float], longest_s: float = inf) -> float:

@@ -1,7 +1,5 @@
 """An oracle at play in the virtual world: its losses, accounted like everybody's, are what it planned and nobody's are less."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every kind of page: node runs its script on stubs (`test_pages_browser` opens it in a browser)."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

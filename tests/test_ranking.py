@@ -1,7 +1,5 @@
 """How `reclaimnet` stands among other rows: first, behind, or it cannot be told; who breaks the constraint is no rival."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

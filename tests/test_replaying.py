@@ -85,8 +85,6 @@ def same(left: list[Fate], right: list[Fate]) -> bool:
 
 
 def bits(outcome: ReplayOutcome) -> tuple[object, ...]:
-    assert outcome.decisions is not None
-    assert outcome.delays_s is not None
     counts = (outcome.arrivals, outcome.spot, outcome.on_demand, outcome.spots, outcome.idle_spots)
     return (
         *counts,

@@ -1,7 +1,5 @@
 """The report is one page that needs nothing else, says the verdict, and survives whatever the journal holds."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

@@ -69,7 +69,6 @@ def test_traffic_of_others_is_shared_over_both_spines_and_the_coordinator_is_tol
     world.links.change(other.source, other.target, up=True)
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([2 * MB, 2 * MB])
     world.run(6.0)
-    assert world.background is not None
     account = world.background.account()
     assert account.carried_bytes == pytest.approx(account.offered_bytes, rel=1e-9)
     assert account.offered_bytes == pytest.approx(5.5 * 4 * MB * PAYLOAD_SHARE)

@@ -1,7 +1,5 @@
 """Reservations on a link, one after another: what sources are told, what is granted when, over real agent cores in memory."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 from math import inf

@@ -1,7 +1,5 @@
 """The coordinator's process, killed and started again on its journal: same decisions, same promises, and whose journal it is."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3
@@ -59,7 +57,6 @@ def a_journal(
     world.run(seconds)
     journal, again = Journal(path), world.new_coordinator()
     memory = world.heartbeats.journal
-    assert memory is not None
     events, submitted = list(memory.events()), 0
     for number, (at_s, event) in enumerate(events):
         submitted += isinstance(event, ev.SubmitAsked)
@@ -71,7 +68,6 @@ def a_journal(
         journal.commit()
         if save_at is not None and number == int(save_at * (len(events) - 1)):
             body = freeze(again)
-            assert body is not None
             journal.save(submitted, by or program(), body)
     return journal, world
 
@@ -144,9 +140,7 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         core = Coordinator(small_campus(), replace(PROTOCOL, policy=policy), QUEUE, random.Random(1).random)
         core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
         body = freeze(core)
-        assert body is not None
         again = thaw(CoreSnapshot(1, 1, 0, program(), body), tmp_path)
-        assert again is not None
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
 
 

@@ -1,7 +1,5 @@
 """The index of a folder of results, and two runs side by side: whatever lies there, they say what it is."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 from functools import partial

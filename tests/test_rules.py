@@ -1,7 +1,5 @@
 """Each promise of the design, kept and broken on purpose."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO

@@ -1,7 +1,5 @@
 """One run, described."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

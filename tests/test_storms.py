@@ -1,7 +1,5 @@
 """Storms: each is reproduced by one number, keeps every promise, and together they reach every kind of fault."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -135,11 +133,9 @@ def test_a_broken_rule_is_noticed_shrunk_and_reproduced(
     )
     monkeypatch.setattr(import_module("experiments.storms.play"), "CALM_S", 0.0)
     failure = play(parse(text)).failure
-    assert failure is not None
     short = shrink(parse(text), failure)
     assert [line.verb for line in short.lines] == ["submit"]
     again = play(parse(str(short)), tells_story=True).failure
-    assert again is not None
     assert again.kind == failure.kind
     assert again.story
     monkeypatch.setattr(import_module("experiments.storms.shrink"), "MAX_TRIES", 3)

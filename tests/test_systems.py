@@ -1,7 +1,5 @@
 """The nine systems: each differs from ReclaimNet in what it says it does, and in nothing else; all play by the same rules."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

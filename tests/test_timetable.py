@@ -1,7 +1,5 @@
 """Timetables and whom P3 admits to them: held to a mixed-integer program, to brute force, followed to the last byte."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A campus that exists is a tree that can be built."""
 
-from __future__ import annotations
-
 import ipaddress
 import itertools
 import random

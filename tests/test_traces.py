@@ -1,7 +1,5 @@
 """Generated traces: seeded, independent by purpose, and of the laws that the scenario names."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -56,7 +56,6 @@ def statistics_of(seed: int) -> dict[str, float]:
     for start_s, until_s, hazard in takewhile(lambda part: part[0] < end_s, owners.segments(0.0)):
         lasts_s[round(hazard / owners.hazard_per_s, 6)] += min(until_s, end_s) - start_s
     struck = Counter(over_night(owners, (event.at_s for event in reclaims)))
-    assert trace.background is not None
     hazards, (local, core) = window_hazards(scenario), windows_left(scenario, trace.background)
     effective = (local + core) / 2.0
     inverse = 1.0 / effective

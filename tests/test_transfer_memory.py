@@ -1,7 +1,5 @@
 """Receiving straight into a mapped file: only where files live in memory, only over a file mapped before, never unverified."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -82,7 +82,6 @@ def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> No
     [kept] = [known.stored.step for known in job.checkpoints.values() if job.vault in known.holders]
     assert kept > 0
     for name in (job.standby, job.host):
-        assert name is not None
         world.reclaim(name)
     world.run(world.now_s + 5.0)
     last = world.of(f.JobRunning)[-1]
@@ -94,7 +93,6 @@ def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> No
 def test_a_vault_that_is_taken_is_replaced() -> None:
     world = with_copy(campus_with())
     lost = world.jobs["a"].vault
-    assert lost is not None
     world.reclaim(lost)
     assert world.run_until(lambda: world.jobs["a"].vault != lost and has_copy(world), world.now_s + 60.0)
 
@@ -151,7 +149,6 @@ def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(
     job = world.jobs["a"]
     monkeypatch.setattr(checkpoints, "keep_safe", lambda *_: None)  # no more is sent on
     world.run(world.now_s + 10.0)  # intervals of 2 s
-    assert job.host is not None
     world.reclaim(job.host)
     assert world.run_until(lambda: job.attempt == 2 and job.last_checkpoint_s is not None, 20.0)
     told = [(at_s, fact) for at_s, fact in world.facts if getattr(fact, "attempt", 0) == 2]

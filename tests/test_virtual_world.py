@@ -1,7 +1,5 @@
 """Faults and the machine's own costs in the virtual world, seen from outside: what the cores are told, and what is true."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

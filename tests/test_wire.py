@@ -1,7 +1,5 @@
 """Frames: whatever the network does to the bytes, messages come out whole, or the peer is told off."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from itertools import pairwise

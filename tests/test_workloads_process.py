@@ -105,7 +105,6 @@ async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outli
             assert await next_of(job, Exited) == Exited(0, "ended")
             assert state_of(job.pid) is None, "it is reaped"
         await next_of(jobs[2], Progress)
-        assert d.forks.pid is not None
         os.kill(d.forks.pid, signal.SIGKILL)
         assert (await next_of(jobs[2], Exited)).from_outside, "it may resume elsewhere"
         assert (await next_of(await d.start(synthetic(steps=2)), Finished)).step == 2, (
