@@ -32,14 +32,24 @@ NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin 
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
 )
-# kinds of words
+# kinds of words; a description is the text of an error
 Host = Annotated[str, "a host"]
 AnyHost = Annotated[str, "a host or *"]
-Message = Annotated[str, Meta(pattern=f"^({'|'.join(REPEATABLE)})$")]
-Seconds = Annotated[float, Meta(ge=0.0)]
-Rate = Annotated[float, Meta(gt=0.0, le=1e12)]
-Count = Annotated[int, Meta(ge=1)]
-Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+Message = Annotated[
+    str, Meta(pattern=f"^({'|'.join(REPEATABLE)})$", description=f"one of {', '.join(REPEATABLE)}")
+]
+Direction = Annotated[Literal["to", "from"], Meta(description="to or from")]
+Operation = Annotated[
+    Literal["sending", "snapshot", "workload"], Meta(description="sending, snapshot or workload")
+]
+Seconds = Annotated[float, Meta(ge=0.0, description="SECONDS of at least 0")]
+Span = Annotated[float, Meta(gt=0.0, le=1e12, description="SECONDS above 0")]
+Number = Annotated[float, Meta(ge=-1e12, le=1e12, description="a number")]
+Rate = Annotated[float, Meta(gt=0.0, le=1e12, description="a rate above 0")]
+Amount = Annotated[float, Meta(ge=0.0, description="a number of at least 0")]
+Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+Share = Annotated[float, Meta(ge=0.0, lt=1.0, description="a number from 0, below 1")]
+Flag = Annotated[bool, Meta(description="1 or 0")]
 
 
 def perform(world: StormWorld, line: Line, it: str = "") -> None:
@@ -83,21 +93,37 @@ def _read(line: Line) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
     words, options = _words(line)
     try:
         bound = declared.bind(*words, **options)
-    except TypeError as error:
-        raise SpecError(str(line), " ".join(line.words), f"{line.verb} {declared} ({error})") from None
+    except TypeError:
+        raise SpecError(str(line), " ".join(line.words), f"arguments: {_usage(line.verb)}") from None
     found: list[tuple[Any, Any]] = []
     for name, given in bound.arguments.items():
         parameter = declared.parameters[name]
         for word in given if parameter.kind is Parameter.VAR_POSITIONAL else (given,):
             try:
                 value = msgspec.convert(word, parameter.annotation, strict=False)
-            except msgspec.ValidationError as error:
-                raise SpecError(str(line), word, f"{name}: {error}") from None
+            except msgspec.ValidationError:
+                equals = "=" if parameter.kind is Parameter.KEYWORD_ONLY else ": "
+                allowed = get_args(parameter.annotation)[1].description
+                raise SpecError(str(line), word, f"{name}{equals}{allowed}") from None
             if parameter.kind is Parameter.KEYWORD_ONLY:
                 options[name] = value
             else:
                 found.append((parameter.annotation, value))
     return found, options
+
+
+def _usage(verb: str) -> str:
+    """Return a verb and the names of its words, those in brackets optional."""
+    words = [verb]
+    for name, parameter in SIGNATURES[verb].parameters.items():
+        match parameter.kind:
+            case Parameter.VAR_POSITIONAL:
+                words.append(f"[{name.upper()} ...]")
+            case Parameter.KEYWORD_ONLY:
+                words.append(f"[{name}=...]")
+            case _:
+                words.append(name.upper() if parameter.default is Parameter.empty else f"[{name.upper()}]")
+    return " ".join(words)
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
@@ -131,10 +157,10 @@ class Actions:
         job: str,
         *,
         steps: Count = 100,
-        step: Rate = 0.1,
+        step: Span = 0.1,
         payload: Count = 2_000_000,
-        budget: Rate = 900.0,
-        memory: Seconds = 0.0,
+        budget: Span = 900.0,
+        memory: Amount = 0.0,
         gpus: Count = 1,
         dirty: Share = 0.1,
         draw: Share = 0.0,
@@ -153,7 +179,7 @@ class Actions:
         self._world.cancel(job)
         return known is not None and known.phase not in OVER
 
-    def reclaim(self, host: Host, notice_s: Seconds = 0.0, *, grace: bool = False) -> bool:
+    def reclaim(self, host: Host, notice_s: Seconds = 0.0, *, grace: Flag = False) -> bool:
         """Take a host back for its owner; without notice at once."""
         if host not in self._world.owned:
             return False
@@ -219,7 +245,7 @@ class Actions:
 
     # ------------------------------------------------------------ links and messages
 
-    def link(self, a: str, b: str, factor: Seconds, for_s: Seconds = inf) -> bool:
+    def link(self, a: str, b: str, factor: Amount, for_s: Seconds = inf) -> bool:
         """Let a cable work at a part of its rate for a while; 0: it is down.
 
         The coordinator is informed if it is a trunk of a campus with several paths.
@@ -247,12 +273,12 @@ class Actions:
         world.links.drain(a, b)
         return True
 
-    def research(self, source: str, target: str, bytes_per_s: Seconds = inf) -> bool:
+    def research(self, source: str, target: str, bytes_per_s: Amount = inf) -> bool:
         """Begin a research flow; greedy without a rate."""
         self._world.research.add(ResearchFlow(source, target, bytes_per_s))
         return True
 
-    def background(self, source: str, target: str, bytes_per_s: Seconds) -> bool:
+    def background(self, source: str, target: str, bytes_per_s: Amount) -> bool:
         """Set others' traffic (wire) from now on; the coordinator gets it, as by switches."""
         self._world.others.send(source, target, bytes_per_s)
         return True
@@ -275,7 +301,7 @@ class Actions:
         self._world.disturb("a message was overtaken", inf, host=host)
         return False
 
-    def mute(self, host: Host, direction: Literal["to", "from"], for_s: Seconds) -> bool:
+    def mute(self, host: Host, direction: Direction, for_s: Seconds) -> bool:
         """Let nothing arrive in one direction; what is sent waits."""
         world, to_host = self._world, direction == "to"
         if not world.connections.mute(host, to_host=to_host):
@@ -294,7 +320,7 @@ class Actions:
             world.evasive[host] = world.now_s + for_s
         return not world.quiet
 
-    def clock(self, host: Host, offset_s: float, rate: Rate) -> bool:
+    def clock(self, host: Host, offset_s: Number, rate: Rate) -> bool:
         """Set the clock of a host, from its agent's next start on."""
         self._world.clocks[host] = Clock(offset_s, rate)
         return not self._world.quiet
@@ -317,10 +343,10 @@ class Actions:
     def fail(
         self,
         host: AnyHost,
-        what: Literal["sending", "snapshot", "workload"],
+        what: Operation,
         for_s: Seconds,
         *,
-        retry: bool = False,
+        retry: Flag = False,
     ) -> bool:
         """Let an operation fail there for a while; with `retry`, another try may succeed."""
         world = self._world
