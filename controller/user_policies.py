@@ -28,7 +28,6 @@ from topologies import plugins
 from topologies.errors import SpecError
 
 _OWN = '"module:NAME" of a controller.core.policies.table.Policy'
-PROJECT: Final = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 def find_policy(name: str, key: str = "policy") -> Policy:
@@ -116,7 +115,9 @@ def guarded(name: str, row: Policy) -> Policy:
 def _is_own(function: Any) -> bool:
     """Return whether a function is a user's; the project's planners are not, even where a user's module made one."""
     module = plugins.module_of(function)
-    return module.partition(".")[0] not in PROJECT and not isinstance(function, StaticPlanner | OwnRule)
+    return module.partition(".")[0] not in plugins.PROJECT and not isinstance(
+        function, StaticPlanner | OwnRule
+    )
 
 
 def _plain(answer: Any) -> Any:

@@ -22,7 +22,7 @@ from experiments.inputs.scenario import demo_scenario, dumps
 from experiments.inputs.traces import generate
 from experiments.results.statistics import paired
 from experiments.runtime.engines import Engine
-from experiments.runtime.exit_status import ExitStatus, status_of
+from experiments.runtime.exit_status import ExitStatus, report
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
 from experiments.sweeps.plan import read_plan
@@ -162,7 +162,7 @@ def test_a_full_disk_at_any_table_is_the_machines_fault(tmp_path: Path) -> None:
         (out / table).symlink_to("/dev/full")
         with pytest.raises(OSError, match="No space left") as full:
             found.write(out)
-        assert status_of(full.value) == ExitStatus.NOT_RUN
+        assert report(full.value) == ExitStatus.NOT_RUN
 
 
 @pytest.mark.timeout(600)

@@ -25,6 +25,7 @@ from topologies.errors import SpecError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+PROJECT = ("bpf", "controller", "experiments", "testbed", "topologies")  # its packages
 POLICIES, WORKLOADS = "reclaimnet.policies", "reclaimnet.workloads"
 TRACES, TOPOLOGIES = "reclaimnet.traces", "reclaimnet.topologies"
 _REFERENCE = re.compile(r"(?!example:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([\w.-]+)")

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from experiments.results.runs import LOCK
-from experiments.runtime.sudo_ownership import caller, hand_over
+from experiments.runtime.sudo_ownership import belonging_to_caller
 from testbed.emulation.safety.living import running_campuses
 from testbed.errors import SetupError
 from topologies.writing import naming
@@ -32,7 +32,7 @@ MAX_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 WRITTEN = (".json", ".jsonl", ".html", ".csv", ".parquet", ".svg")  # how names of files of results end
 _HELD: dict[Path, IO[str]] = {}
-_MADE: list[Path] = []  # folders above those, which were not there
+_BELONGING = ExitStack()  # what hands those folders over
 
 
 def results_folder(path: Path) -> Path:
@@ -41,7 +41,7 @@ def results_folder(path: Path) -> Path:
     It is locked for as long as this process lives. SetupError: another process writes there.
     """
     try:
-        _MADE.extend(each for each in path.absolute().parents if not each.exists())
+        _BELONGING.enter_context(belonging_to_caller(path))
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
@@ -97,20 +97,13 @@ def put_away() -> None:
         return
     from experiments.results.runs.index import INDEX, update_index
 
-    user = caller()
     for path, lock in _HELD.items():
         lock.seek(0)
         if f"process {os.getpid()} " not in lock.readline():
-            continue  # a child of the command
-        with suppress(OSError):
+            return  # a child of the command
+        with belonging_to_caller(path.parent / INDEX), suppress(OSError):
             update_index(path)
-        if user:
-            hand_over(path, user)
-            for made in _MADE:
-                with suppress(OSError):
-                    os.chown(made, *user, follow_symlinks=False)
-            with suppress(OSError):
-                os.chown(path.parent / INDEX, *user, follow_symlinks=False)
+    _BELONGING.close()
 
 
 def print_json(value: Any) -> None:

@@ -27,6 +27,7 @@ from experiments.runtime.tasks import Play, Task
 from experiments.runtime.workers import workers
 from testbed.errors import SetupError
 from topologies.errors import SpecError
+from topologies.plugins import PROJECT
 
 CONNECT_S, WORKERS_S = 10.0, 60.0  # until a scheduler answers, and until it has a worker
 MAX_BYTES = 8 << 20  # of a user's modules, sent with each task
@@ -120,7 +121,7 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
                 f"{address}: the scheduler was lost ({error}); what was played is kept: run it again"
             ) from None
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in revision.PACKAGES:
+            if (error.name or "").partition(".")[0] not in PROJECT:
                 raise
             raise SetupError(
                 f"{address}: its workers have no {error.name}: install reclaimnet-testbed there"

@@ -23,6 +23,7 @@ from typer import rich_utils
 
 from bpf.errors import BpfError
 from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
+from topologies.plugins import PROJECT
 
 # Errors of a command line; typer brings a copy of click or uses the installed one.
 _UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
@@ -35,7 +36,6 @@ _MACHINE = frozenset(
     )
 )
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
-_OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 class ExitStatus(IntEnum):
@@ -83,29 +83,48 @@ def stands() -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
-def status_of(error: BaseException) -> int:
-    """Return the exit status that one error, which is no group, stands for."""
+def _end_of(error: BaseException) -> tuple[int, str | None]:
+    """Return the exit status of one error, which is no group, and its line on stderr, if it has one."""
     match error:
-        case SystemExit(__context__=BrokenPipeError()):  # rich and typer make a 1 of it
-            return ExitStatus.CUT_SHORT
+        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):  # rich and typer make a 1 of it
+            return ExitStatus.CUT_SHORT, None
+        case SystemExit(code=str()):
+            return ExitStatus.NOT_RUN, f"{error.code}"
         case SystemExit():
-            return ExitStatus.NOT_RUN if isinstance(error.code, str) else int(error.code or 0)
-        case KeyboardInterrupt() | typer.Abort() | BrokenPipeError():
-            return ExitStatus.CUT_SHORT
+            return int(error.code or 0), "interrupted" if error.code is ExitStatus.CUT_SHORT else None
+        case KeyboardInterrupt() | typer.Abort():
+            return ExitStatus.CUT_SHORT, "interrupted"
         case InvariantBroken():
-            return ExitStatus.BROKEN
+            return ExitStatus.BROKEN, f"{error}"
+        case MemoryError():
+            return ExitStatus.NOT_RUN, "there is not enough memory"
+        case _ if isinstance(error, _UsageError):  # typer has its own form of these
+            return ExitStatus.NOT_RUN, None
+        case ModuleNotFoundError(name="mininet"):
+            return ExitStatus.NOT_RUN, (
+                "Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
+                "(/usr/bin/python3 -m venv --system-site-packages)"
+            )
+        case _ if _is_expected(error):
+            return ExitStatus.NOT_RUN, f"{error}"
+        case _ if _is_of_an_interrupt(error):
+            return ExitStatus.CUT_SHORT, "interrupted"
+    return (
+        ExitStatus.INTERNAL,
+        f"an internal error, a fault of this program: {type(error).__name__}: {error}",
+    )
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Return whether a user's file, a package or the machine is to blame, rather than this program."""
+    match error:
         case LocalProtocolError():
-            return ExitStatus.INTERNAL
-        case TestbedError() | BpfError() | MemoryError():
-            return ExitStatus.NOT_RUN
-        case _ if isinstance(error, _UsageError):
-            return ExitStatus.NOT_RUN
-        case ModuleNotFoundError() if (error.name or "").partition(".")[0] not in _OURS:
-            return ExitStatus.NOT_RUN
-        case OSError() if error.errno in _MACHINE:
-            return ExitStatus.NOT_RUN
-        case _:
-            return ExitStatus.CUT_SHORT if _is_of_an_interrupt(error) else ExitStatus.INTERNAL
+            return False
+        case ModuleNotFoundError():
+            return (error.name or "").partition(".")[0] not in PROJECT
+        case OSError():
+            return error.errno in _MACHINE
+    return isinstance(error, TestbedError | BpfError)
 
 
 def _is_of_an_interrupt(error: BaseException) -> bool:
@@ -126,40 +145,20 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def report(error: BaseException) -> int:
     """Print an error and return its exit status: a line for each expected error, a traceback for others."""
     errors = list(leaves(error))
-    statuses = [status_of(each) for each in errors]
+    ends = [_end_of(each) for each in errors]
+    statuses = [status for status, _ in ends]
     status = next((each for each in _WORST_FIRST if each in statuses), statuses[0])
     with suppress(OSError):  # stderr may be full or closed
         if status == ExitStatus.INTERNAL:
             traceback.print_exception(error)
-        said: set[str] = set()  # a nursery may bring the same error many times
-        for each, ends_with in zip(errors, statuses, strict=True):
-            match each:
-                case SystemExit(code=str()):
-                    text = f"{each.code}"
-                case BrokenPipeError():
-                    continue
-                case SystemExit() if each.code is not ExitStatus.CUT_SHORT:
-                    continue
-                case _ if isinstance(each, _UsageError):
-                    rich_utils.rich_format_error(each)
-                    continue
-                case _ if ends_with == ExitStatus.CUT_SHORT:
-                    text = "interrupted"
-                case MemoryError():
-                    text = "there is not enough memory"
-                case ModuleNotFoundError(name="mininet"):
-                    text = (
-                        "Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
-                        "(/usr/bin/python3 -m venv --system-site-packages)"
-                    )
-                case _ if ends_with == ExitStatus.INTERNAL:
-                    text = f"an internal error, a fault of this program: {type(each).__name__}: {each}"
-                case _:
-                    text = f"{each}"
-            if text not in said:
-                console = Console(stderr=True, highlight=False)
-                console.print(f"reclaimnet: {text}", markup=False, soft_wrap=True)
-                said.add(text)
+        for each in errors:
+            if isinstance(each, _UsageError):
+                rich_utils.rich_format_error(each)
+        for text in dict.fromkeys(
+            text for _, text in ends if text is not None
+        ):  # a nursery may bring one many times
+            console = Console(stderr=True, highlight=False)
+            console.print(f"reclaimnet: {text}", markup=False, soft_wrap=True)
     if any(isinstance(each, BrokenPipeError) for each in errors):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails at its last flush
     return status

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from bpf.caches import fingerprint
+from topologies.plugins import PROJECT
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 def revision() -> str:
@@ -27,4 +27,4 @@ def revision() -> str:
 @cache
 def program() -> str:
     """Return a fingerprint of the text of the whole program, as it was when this process first asked."""
-    return fingerprint(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return fingerprint(path for package in PROJECT for path in sorted((ROOT / package).rglob("*.py")))
