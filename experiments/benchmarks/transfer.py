@@ -65,7 +65,7 @@ def measure(run: Run) -> dict[str, Any]:
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, None)}
         for place, path in places.items():
-            # the sender's contents and a store of two files lie on tmpfs; spare files may hold a quarter of what is free
+            # the sender's contents and a store of two files lie on tmpfs; dropped files may hold a quarter of what is free
             needed = (CONTENTS + 4 if place == "tmpfs" else 4) * size_bytes
             if (free := shutil.disk_usage(path).free) < needed:
                 raise SetupError(

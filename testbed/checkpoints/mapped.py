@@ -2,7 +2,7 @@
 
 A mapping is dear to make and to give back. The processor faults for every sixteen pages of it, 55 to 100 ms of the 240
 that a verified 512 MiB took. So a file that may be written over again keeps descriptor and mapping. It keeps them from
-the reception that wrote it, through its time as a checkpoint and as a spare, to the next reception. Where files live in
+the reception that wrote it, through its time as a checkpoint and after it was dropped, to the next reception. Where files live in
 memory, that reception may put its bytes straight into the mapping: 29 ms for the copy of 512 MiB. There pwrite(2) takes
 85, since it looks up every page again. (On a disk each page would first have to be declared dirty by a fault of its
 own.)

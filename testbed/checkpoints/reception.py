@@ -3,8 +3,8 @@
 What is present is decided by hashing the file itself, never by remembering what was once written: an earlier attempt that
 was cut anywhere, even by a power cut, is resumed by re-hashing what it left. Content that the store already has, in any
 payload, is copied inside the kernel and verified like everything else. A chunk that occurs several times in one payload is
-asked for once. A first attempt may be given the file of a dropped payload (`spares.py`): where its manifest has the same chunk
-in the same place, the bytes are looked at, and stay if they hash right.
+asked for once. A first attempt may be given the file of a dropped payload: where its manifest has the same chunk in the same
+place, the bytes are looked at, and stay if they hash right.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Reception:
     def prepare(self, find: Finder, held: Manifest | None = None) -> None:
         """Resume what an earlier attempt left, look whether there is room for all of it, and copy what the store has.
 
-        `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
+        `held` is the dropped checkpoint that the file was. Raises StoreFull; an attempt that left something keeps it.
         """
         chunks, chunk_bytes = self.manifest.chunks, self.manifest.chunk_bytes
         likely: set[int] = set()
         if held is None:  # what an earlier attempt touched
             for start, end in list(data_spans(self.fileno())):
                 likely.update(range(start // chunk_bytes, min(len(chunks), -(-end // chunk_bytes))))
-        elif held.chunk_bytes == chunk_bytes:  # what the spare's payload has in the same place
+        elif held.chunk_bytes == chunk_bytes:  # what the dropped payload has in the same place
             pairs = enumerate(zip(held.chunks, chunks, strict=False))
             likely.update(number for number, (theirs, ours) in pairs if theirs == ours)
         self._size(0 if held is None else held.payload_bytes)

@@ -2,11 +2,15 @@
 
     ROOT/.lock                    held while the store is open
     ROOT/.scratch/                snapshots before they are taken in; emptied at every start
-    ROOT/.spares/                 files of dropped payloads, to be written over (`spares.py`); emptied at every start
     ROOT/.quarantine/             files that were wrong when the store was opened (`recovery.py`); nothing reads them
     ROOT/JOB/SEQUENCE.payload     the bytes
     ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
-    ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
+    ROOT/JOB/SEQUENCE.partial     the bytes of an attempt, or of a dropped checkpoint
+
+A job's next checkpoint is received into the newest such file. Two checkpoints of a job often have equal chunks in the same
+place. A new file also costs new pages, which may cost more than receiving, copying and hashing what goes into them. Nothing in
+the file is believed: only chunks that have the right hash count. A dropped file is not written over while somebody reads it, who
+opened it before (`MappedFile.is_ours_alone`). Where the kernel grants no leases dropped files are removed.
 
 Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on
 disk. Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out
@@ -22,6 +26,7 @@ import shutil
 import stat
 import threading
 import time
+from collections.abc import Set
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -38,16 +43,15 @@ from testbed.checkpoints.errors import (
     StoreInUse,
 )
 from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
-from testbed.checkpoints.index import ChunkIndex
 from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
 from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover
-from testbed.checkpoints.spares import Spares
 
 # of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
 MAX_GIVEN_UP: Final = 1
-MAX_OPEN: Final = 8  # received payloads whose files stay open, to be written over once dropped: the newest
+MAX_OPEN: Final = 10  # received payloads whose files stay open, to be written over once dropped: the newest
+FREE_SHARE: Final = 0.25  # of the file system's free room, the most that dropped files may hold together
 
 
 class CheckpointStore:
@@ -60,10 +64,9 @@ class CheckpointStore:
     def __init__(self, root: Path, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.root = root
         self.chunk_bytes = chunk_bytes
-        self._index = ChunkIndex()
         self._receiving: set[Key] = set()
-        # by receptions, oldest first: files that may be written over
-        self._received: dict[Key, MappedFile] = {}
+        # files of received checkpoints, oldest first, and what they hold; after a drop a file is a partial one
+        self._received: dict[Key, tuple[Manifest, MappedFile]] = {}
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -74,10 +77,7 @@ class CheckpointStore:
             shutil.rmtree(self._scratch, ignore_errors=True)
             # what a job of a killed agent writes meanwhile stays until the next start
             self._scratch.mkdir(exist_ok=True)
-            self._spares = Spares(root / ".spares")
             self._manifests, self.damaged = recover(root)
-            for manifest in self.manifests():
-                self._index.add(manifest)
             undo.pop_all()
 
     def __enter__(self) -> Self:
@@ -87,19 +87,13 @@ class CheckpointStore:
         self.close()
 
     def close(self) -> None:
-        """Let another process open the store. Receptions still open keep their partial files; spare files go."""
+        """Let another process open the store. Receptions still open keep their partial files; dropped files go."""
         if self._lock_file >= 0:
-            self._spares.close()
-            for file in self._received.values():
-                file.close()
-            self._received.clear()
+            with self._guard:
+                for key in list(self._received):
+                    self._discard(key)
             os.close(self._lock_file)
             self._lock_file = -1
-
-    @property
-    def spare_bytes(self) -> int:
-        """Bytes of files kept for the next reception, beside the checkpoints; released when space is short."""
-        return self._spares.held_bytes
 
     def manifests(self) -> list[Manifest]:
         """Return every completed checkpoint, by job and sequence."""
@@ -135,7 +129,7 @@ class CheckpointStore:
     def scratch(self, job: str, sequence: int = 0) -> Path:
         """Return a path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
         check_job(job)
-        self._spares.make_room(self._spares.held_bytes)
+        self._make_room(self._dropped_bytes())
         return self._scratch / f"{job}.{sequence}"
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
@@ -164,9 +158,9 @@ class CheckpointStore:
     def begin(self, manifest: Manifest) -> Reception:
         """Open the reception of a checkpoint: room reserved, what is here already filled in.
 
-        A first attempt goes on with what arrived of an earlier checkpoint of the job that was given up: where the two are alike
-        the bytes are here. Without one it writes over a spare file if one suits. Raises BadManifest, CheckpointConflict
-        (completed here, or another reception is open), StoreFull.
+        A first attempt goes on in the file of an earlier checkpoint of the job that was given up or dropped: where the two are
+        alike the bytes are here. Raises BadManifest, CheckpointConflict (completed here, or another reception is open),
+        StoreFull.
         """
         manifest.validate()
         with ExitStack() as undo:
@@ -174,38 +168,66 @@ class CheckpointStore:
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
             partial = self._path(manifest.key, "partial")
-            self._take_over(manifest.key, partial)
-            spare = None if partial.exists() else self._spares.take(manifest, partial)
-            held, file = spare or (None, MappedFile(partial))
+            held, file = self._take_over(manifest.key, partial) or (None, MappedFile(partial))
             reception = Reception(
                 manifest, partial, file, self._publish_received, lambda: self._release(manifest.key)
             )
             undo.pop_all()
             undo.callback(reception.abandon, keep_partial=held is None)
-            self._spares.make_room(manifest.payload_bytes)
+            self._make_room(manifest.payload_bytes)
             with ExitStack() as files:
-                reception.prepare(self._finder(files), held)
+                reception.prepare(self._finder(manifest, files), held)
             undo.pop_all()
         return reception
 
-    def _take_over(self, key: Key, partial: Path) -> None:
-        """Give the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name.
+    def _take_over(self, key: Key, partial: Path) -> tuple[Manifest, MappedFile] | None:
+        """Give the newest attempt at this checkpoint or an earlier one of the job, if nobody uses it, this checkpoint's name.
 
-        Of the others MAX_GIVEN_UP remain.
+        If it is the open file of a dropped checkpoint, return that. Of the other attempts MAX_GIVEN_UP remain.
         """
         job, sequence = key
+        taken = None
         with self._guard:
-            if partial.exists():
-                return
-            names = (FILE.fullmatch(path.name) for path in self._directory(job).glob("*.partial"))
-            left = (int(name[1]) for name in names if name)
-            given_up = sorted(n for n in left if (job, n) not in self._receiving)
-            earlier = [n for n in given_up if n < sequence]
-            if earlier:
-                self._path((job, earlier[-1]), "partial").replace(partial)
-                given_up.remove(earlier[-1])
-            for n in given_up[:-MAX_GIVEN_UP]:
-                self._path((job, n), "partial").unlink(missing_ok=True)
+            left = self._attempts(job, self._receiving - {key})
+            for n in reversed([n for n in left if n <= sequence]):
+                taken = self._received.get((job, n))
+                if taken is None or taken[1].is_ours_alone():
+                    self._path((job, n), "partial").replace(partial)
+                    self._received.pop((job, n), None)
+                    left.remove(n)
+                    break
+                if n == sequence:  # its readers go on reading the file, which has no name any more
+                    self._discard(key)
+                    left.remove(n)
+                taken = None
+            for n in left[:-MAX_GIVEN_UP]:
+                self._discard((job, n))
+        return taken
+
+    def _attempts(self, job: str, receiving: Set[Key]) -> list[int]:
+        """Return the sequences of a job's partial files, ascending, but for those that are `receiving`."""
+        names = (FILE.fullmatch(path.name) for path in self._directory(job).glob("*.partial"))
+        found = (int(name[1]) for name in names if name)
+        return sorted(n for n in found if (job, n) not in receiving)
+
+    def _discard(self, key: Key) -> None:
+        """Remove a partial file, and close it."""
+        if key not in self._manifests:
+            self._path(key, "partial").unlink(missing_ok=True)
+        if key in self._received:
+            self._received.pop(key)[1].close()
+
+    def _dropped_bytes(self) -> int:
+        """Return the room of the open files of checkpoints that were dropped."""
+        received = list(self._received.items())
+        return sum(held.payload_bytes for key, (held, _) in received if key not in self._manifests)
+
+    def _make_room(self, needed_bytes: int) -> None:
+        """Remove the files of dropped checkpoints if less than this is free beside them."""
+        with self._guard:
+            if self._dropped_bytes() and free_bytes(self.root) < needed_bytes:
+                for key in [key for key in self._received if key not in self._manifests]:
+                    self._discard(key)
 
     def verify(self, manifest: Manifest) -> None:
         """Read the payload back and hash every chunk. Raises NotStored, CheckpointDamaged."""
@@ -224,25 +246,30 @@ class CheckpointStore:
     def drop(self, job: str, sequence: int) -> None:
         """Forget a completed checkpoint. Raises NotStored.
 
-        Its room is free, or lent to a spare file until it is needed: only where checkpoints arrive.
+        Its room is free. If it was received, its file may stay for the job's next one until its room is needed.
         """
         key = job, sequence
-        self.get(*key)
+        payload = self._path(key, "payload")
         with self._guard:
             manifest = self._manifests.pop(key, None)
             if manifest is None:
-                raise NotStored(f"{self.root}: {job}/{sequence} was dropped this moment")
-            self._index.discard(manifest)
-            file = self._received.pop(key, None)
-        self._path(key, "manifest").unlink(missing_ok=True)
-        payload, spare = self._path(key, "payload"), None
-        if file is not None:
-            spare = self._spares.retire(payload, manifest, file)
-        else:
-            payload.unlink(missing_ok=True)
-        fsync_directory(self._directory(job))
-        if spare is not None:
-            self._spares.offer(spare)
+                raise NotStored(f"{self.root}: no completed checkpoint {job}/{sequence}")
+            self._path(key, "manifest").unlink(missing_ok=True)
+            has_room = 0 < self._dropped_bytes() <= FREE_SHARE * free_bytes(self.root)
+            if key in self._received and has_room and payload.exists():
+                payload.replace(self._path(key, "partial"))
+            else:
+                payload.unlink(missing_ok=True)
+                self._discard(key)
+            # else a power cut could bring back the manifest over another checkpoint's bytes
+            self._receiving.add(key)
+        try:
+            fsync_directory(self._directory(job))
+        finally:
+            self._release(key)
+        with self._guard:
+            for n in self._attempts(job, self._receiving)[:-MAX_GIVEN_UP]:
+                self._discard((job, n))
 
     def keep_latest(self, job: str, count: int) -> list[Manifest]:
         """Drop all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
@@ -256,11 +283,10 @@ class CheckpointStore:
 
     def drop_attempts(self, job: str, below: int) -> None:
         """Remove what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
-        for partial in self._directory(job).glob("*.partial"):
-            name = FILE.fullmatch(partial.name)
-            with self._guard:
-                if name and int(name[1]) < below and (job, int(name[1])) not in self._receiving:
-                    partial.unlink(missing_ok=True)
+        with self._guard:
+            for n in self._attempts(job, self._receiving):
+                if n < below:
+                    self._discard((job, n))
 
     def collect_attempts(self, keep: set[str], older_than_s: float) -> None:
         """Remove what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
@@ -286,17 +312,22 @@ class CheckpointStore:
         with self._guard:
             self._receiving.discard(key)
 
-    def _finder(self, files: ExitStack) -> Finder:
-        """Find stored copies, keeping the payloads it opens in `files`."""
+    def _finder(self, manifest: Manifest, files: ExitStack) -> Finder:
+        """Find stored copies of a manifest's chunks, keeping the payloads it opens in `files`."""
+        wanted = set(manifest.chunks)
         opened: dict[Key, int] = {}
+        with self._guard:
+            places = {
+                digest: (stored.key, stored.span(number)[0])
+                for stored in self._manifests.values()
+                for number, digest in enumerate(stored.chunks)
+                if digest in wanted
+            }
 
         def find(digest: bytes) -> tuple[int, int] | None:
-            with self._guard:
-                place = self._index.find(digest)
-                if place is None:
-                    return None
-                key, chunk = place
-                offset = self._manifests[key].span(chunk)[0]
+            if digest not in places:
+                return None
+            key, offset = places[digest]
             if key not in opened:
                 try:
                     opened[key] = files.enter_context(self._path(key, "payload").open("rb")).fileno()
@@ -316,7 +347,7 @@ class CheckpointStore:
             copy = self._path(manifest.key, "partial")
             with ExitStack() as undo:
                 undo.callback(copy.unlink, missing_ok=True)
-                self._spares.make_room(manifest.payload_bytes)
+                self._make_room(manifest.payload_bytes)
                 shutil.copyfile(source, copy)
                 with copy.open("rb") as file:
                     os.fsync(file.fileno())
@@ -340,16 +371,15 @@ class CheckpointStore:
         fsync_directory(self._directory(manifest.job))
         with self._guard:
             self._manifests[manifest.key] = manifest
-            self._index.add(manifest)
 
     def _publish_received(self, manifest: Manifest, payload: Path, file: MappedFile) -> None:
+        stays_open = file.is_ours_alone()  # nobody else has it yet: False where there are no leases
         self._publish(manifest, payload)
         with self._guard:
-            self._received[manifest.key] = file
-            surplus = list(self._received)[:-MAX_OPEN]
-            closing = [self._received.pop(key) for key in surplus]
-        for old in closing:
-            old.close()
+            self._received[manifest.key] = manifest, file
+            surplus = list(self._received)[:-MAX_OPEN] if stays_open else [manifest.key]
+            for key in surplus:
+                self._discard(key)
 
     def _make_directory(self, job: str) -> None:
         directory = self._directory(job)

@@ -158,17 +158,16 @@ class Transfers:
                 jobs = {expected.job for expected in self._announced().values()}
                 await trio.to_thread.run_sync(self._store.collect_attempts, jobs, ATTEMPT_KEPT_S)
 
-    async def drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
-        """Forget the checkpoints of a job below a sequence, `but` for these."""
+    async def drop(self, job: str, before: int) -> None:
+        """Forget the checkpoints of a job below a sequence, and what arrived of such."""
+        await trio.to_thread.run_sync(self._drop, job, before)
+        await trio.to_thread.run_sync(self._store.drop_attempts, job, before)
 
-        def drop() -> None:
-            for manifest in self._store.manifests():
-                if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:
-                    with suppress(NotStored):  # another order dropped it first
-                        self._store.drop(job, manifest.sequence)
-            self._store.drop_attempts(job, before)
-
-        await trio.to_thread.run_sync(drop)
+    def _drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
+        for manifest in self._store.manifests():
+            if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:
+                with suppress(NotStored):  # another order dropped it first
+                    self._store.drop(job, manifest.sequence)
 
     async def _accept(self, hello: Hello, address: str) -> None:
         """Raise TransferFailed unless the transfer is announced, or will be in a moment."""
@@ -188,7 +187,8 @@ class Transfers:
                 # what is on its way from here is kept until it is there. Else a copy slower than the next checkpoint would
                 # never be complete; the one after it finds it still
                 sent = {send.order.sequence for (job, _), send in self.sends.items() if job == manifest.job}
-                await self.drop(manifest.job, manifest.sequence, sent)
+                # the file of a dropped one stays, for the next checkpoint
+                await trio.to_thread.run_sync(self._drop, *manifest.key, sent)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
                 # the word that it is here may have been lost, or is waited for

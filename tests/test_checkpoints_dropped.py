@@ -1,4 +1,4 @@
-"""Spare files: bounded, out of sight, never written over while somebody reads them, never believed."""
+"""Files of dropped checkpoints: bounded, never written over while somebody reads them, never believed."""
 
 import errno
 import fcntl
@@ -12,24 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from testbed.checkpoints import CheckpointStore, ChunkMismatch, NotStored, StoreFull
-from testbed.checkpoints import spares as spares_module
+from testbed.checkpoints import ChunkMismatch, NotStored, Reception, StoreFull
 from testbed.checkpoints import store as store_module
-from testbed.checkpoints.spares import MAX_SPARES, Spare, Spares
-from tests.stores import CHUNK, Stores, content, fill, ingest, reopened, stores_in
+from testbed.checkpoints.files import fsync_directory
+from testbed.checkpoints.store import MAX_OPEN
+from tests.stores import CHUNK, Stores, content, fill, grants_leases, ingest, reopened, stores_in
 
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[Stores]:
     with stores_in(tmp_path) as opened:
-        if not opened.standby._spares.possible:
-            pytest.skip("no leases, or blocks that files share: nothing is recycled on this file system")
+        if not grants_leases(tmp_path):
+            pytest.skip("no leases: no dropped file is kept on this file system")
         yield opened
 
 
 def spare_of(stores: Stores) -> Path:
-    (spare,) = (stores.standby.root / ".spares").glob("*.spare")
-    return spare
+    return stores.standby.root / "job" / "1.partial"
 
 
 def files(stores: Stores, folder: str = "job") -> list[str]:
@@ -37,21 +36,42 @@ def files(stores: Stores, folder: str = "job") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("before", "chunks", "tail"), [(4, 3, 1), (4, 4, 0), (4, 5, 77), (4, 8, 0), (4, 2, 0), (9, 4, 0)]
+    ("before", "chunks", "tail"), [(4, 3, 1), (4, 4, 0), (4, 5, 77), (4, 8, 0), (9, 2, 0)]
 )
-def test_next_reception_is_written_over_a_spare_of_at_most_twice_its_size(
+def test_next_reception_is_written_over_the_dropped_file(
     stores: Stores, before: int, chunks: int, tail: int
 ) -> None:
     dropped, data = stores.spare(content(before, 1)), content(chunks, 2, tail)
-    assert stores.standby.spare_bytes == before * CHUNK
+    assert files(stores) == ["1.partial"]
     reception = stores.begin(data)
     status = os.fstat(reception.fileno())
     assert status.st_blocks * 512 >= len(data)  # room for all of it, before a byte moves
     payload = stores.standby.payload(fill(reception, data))
     assert payload.read_bytes() == data
-    is_too_large = before > 2 * chunks
-    assert (payload.stat().st_ino != dropped) is is_too_large
-    assert stores.standby.spare_bytes == before * CHUNK * is_too_large
+    assert payload.stat().st_ino == dropped
+    assert files(stores) == ["2.manifest", "2.payload"]
+
+
+def test_checkpoint_that_is_offered_again_after_its_drop_lacks_what_has_rotted(stores: Stores) -> None:
+    data = content(4, 1)
+    stores.spare(data)
+    _rot(spare_of(stores))
+    reception = stores.begin(data, 1)
+    assert reception.missing == [2]
+    assert stores.standby.payload(fill(reception, data)).read_bytes() == data
+
+
+def test_checkpoint_that_is_offered_again_while_its_dropped_file_is_read_has_a_new_file(
+    stores: Stores,
+) -> None:
+    data = content(4, 1)
+    payload = stores.standby.payload(stores.receive(data, 1))
+    with descriptor(payload) as read:
+        stores.standby.drop("job", 1)
+        (stores.standby.root / "job" / "1.partial").write_bytes(bytes(4 * CHUNK))
+        again = stores.standby.payload(stores.receive(data, 1))
+        assert read() == bytes(4 * CHUNK)
+        assert again.read_bytes() == data
 
 
 def test_chunk_unchanged_in_its_place_is_not_asked_for(stores: Stores) -> None:
@@ -147,7 +167,8 @@ def test_payload_that_somebody_reads_is_not_written_over(stores: Stores, reader:
 def test_reader_of_a_payload_dropped_and_removed_reads_on(stores: Stores) -> None:
     with descriptor(stores.standby.payload(stores.receive(content(4, 1), 1))) as read:
         stores.standby.drop("job", 1)
-        stores.standby._spares.shed()
+        stores.standby.drop_attempts("job", 2)
+        assert files(stores) == []
         assert read() == content(4, 1)
 
 
@@ -169,60 +190,68 @@ def test_stranger_who_opens_a_spare_while_it_is_asked_about_ends_nobody(
     stores.receive(content(4, 2))
 
 
-def test_spares_are_bounded_in_number(stores: Stores) -> None:
+def test_one_dropped_file_of_a_job_is_kept(stores: Stores) -> None:
     for sequence in range(1, 6):
         stores.receive(content(2, sequence), sequence)
-    assert len(stores.standby.keep_latest("job", 1)) == 4
-    assert len(files(stores, ".spares")) == MAX_SPARES
-    assert stores.standby.spare_bytes == 2 * CHUNK * MAX_SPARES
+    for sequence in range(1, 5):
+        stores.standby.drop("job", sequence)
+    assert files(stores) == ["4.partial", "5.manifest", "5.payload"]
 
 
-def test_spares_hold_no_more_than_their_share_of_the_free_room(
+def test_dropped_files_are_bounded_in_number(stores: Stores) -> None:
+    for number in range(MAX_OPEN + 2):
+        fill(stores.begin(content(2, number), 1, f"job{number}"), content(2, number))
+        stores.standby.drop(f"job{number}", 1)
+    assert len(list(stores.standby.root.glob("*/*.partial"))) == MAX_OPEN
+
+
+def test_dropped_files_hold_no_more_than_their_share_of_the_free_room(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for sequence in (1, 2):
-        stores.receive(content(4, sequence), sequence)
+    for job in ("job", "other"):
+        fill(stores.begin(content(4, 1), 1, job), content(4, 1))
     # a quarter of it: one file of four
-    monkeypatch.setattr(spares_module, "free_bytes", lambda _: 4 * 5 * CHUNK)
+    monkeypatch.setattr(store_module, "free_bytes", lambda _: 4 * 5 * CHUNK)
     stores.standby.drop("job", 1)
-    stores.standby.drop("job", 2)
-    assert stores.standby.spare_bytes == 4 * CHUNK
-    assert files(stores) == []
+    stores.standby.drop("other", 1)
+    assert files(stores) == ["1.partial"]
+    assert files(stores, "other") == []
 
 
 @pytest.mark.parametrize("by", ["reception", "snapshot"])
-def test_spares_give_way_before_the_disk_is_said_to_be_full(
+def test_dropped_files_give_way_before_the_disk_is_said_to_be_full(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     stores.spare(content(20, 1))
     stores.standby.scratch("snapshot")
-    assert stores.standby.spare_bytes == 20 * CHUNK
-    monkeypatch.setattr(spares_module, "free_bytes", lambda _: 3 * CHUNK)  # without what the spare holds
+    assert files(stores) == ["1.partial"]
+    monkeypatch.setattr(store_module, "free_bytes", lambda _: 3 * CHUNK)  # without what the file holds
     if by == "reception":
-        stores.receive(content(4, 2))
+        fill(stores.begin(content(4, 2), job="other"), content(4, 2))
     else:
         stores.standby.scratch("snapshot")
-    assert stores.standby.spare_bytes == 0
-    assert files(stores, ".spares") == []
+    assert files(stores) == []
 
 
-def test_disk_full_after_taking_a_spare_leaves_no_attempt_behind(
+def test_disk_full_after_taking_a_dropped_file_leaves_no_attempt_behind(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = stores.receive(content(4, 2), 2)
     stores.spare(content(4, 1))
+    kept = stores.receive(content(4, 2), 2)
+    stores.receive(content(4, 3), 3)
+    stores.standby.drop("job", 3)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
     monkeypatch.setattr("os.posix_fallocate", refuse)
     with pytest.raises(StoreFull):
-        stores.begin(content(6, 3), 3)
+        stores.begin(content(6, 3), 4)
     assert files(stores) == ["2.manifest", "2.payload"]
     assert stores.standby.payload(kept).read_bytes() == content(4, 2)
 
 
-def test_spares_are_not_stored_checkpoints(stores: Stores) -> None:
+def test_dropped_files_are_no_checkpoints(stores: Stores) -> None:
     stores.spare(content(2, 1))
     assert stores.standby.manifests() == []
     with pytest.raises(NotStored):
@@ -232,29 +261,19 @@ def test_spares_are_not_stored_checkpoints(stores: Stores) -> None:
     reception.abandon()
 
 
-def test_spares_are_gone_once_the_store_is_closed(stores: Stores) -> None:
+def test_dropped_files_are_gone_once_the_store_is_closed(stores: Stores) -> None:
     stores.receive(content(2, 2), 2)
     stores.spare(content(2, 1))
     stores.standby.close()
-    assert not (stores.standby.root / ".spares").exists()
+    assert files(stores) == ["2.manifest", "2.payload"]
     stores.standby.drop("job", 2)  # late, and keeps nothing
     assert files(stores) == []
 
 
-def test_spares_that_a_killed_process_left_are_gone_at_the_next_start(tmp_path: Path) -> None:
-    left = tmp_path / "store" / ".spares"
-    left.mkdir(parents=True)
-    (left / "7.spare").write_bytes(bytes(CHUNK))
-    with CheckpointStore(tmp_path / "store") as store:
-        assert list(left.iterdir()) == []
-        assert store.spare_bytes == 0
-
-
-def test_own_snapshots_become_no_spares(stores: Stores) -> None:
+def test_files_of_own_snapshots_are_removed(stores: Stores) -> None:
     """Where checkpoints only leave, nothing would ever be written over them."""
     ingest(stores.standby, content(2, 1))
     stores.standby.drop("job", 1)
-    assert stores.standby.spare_bytes == 0
     assert files(stores) == []
 
 
@@ -262,48 +281,34 @@ def test_removal_is_on_the_disk_before_the_file_may_be_written_over(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a power cut could bring back a manifest over another checkpoint's bytes."""
-    stores.receive(content(2, 1), 1)
-    story: list[str] = []
-    offer = stores.standby._spares.offer
-    monkeypatch.setattr(store_module, "fsync_directory", lambda path: story.append(f"sync {path.name}"))
+    dropped = stores.standby.payload(stores.receive(content(2, 1), 1)).stat().st_ino
+    later: list[Reception] = []
 
-    def offering(spare: Spare) -> None:
-        story.append("offer")
-        offer(spare)
+    def sync(path: Path) -> None:
+        if path == stores.standby.root / "job" and not later:
+            assert files(stores) == ["1.partial"]
+            later.append(stores.begin(content(2, 2)))
+        fsync_directory(path)
 
-    monkeypatch.setattr(stores.standby._spares, "offer", offering)
+    monkeypatch.setattr(store_module, "fsync_directory", sync)
     stores.standby.drop("job", 1)
-    assert story == ["sync job", "offer"]
-    assert files(stores) == []
+    (during,) = later
+    assert os.fstat(during.fileno()).st_ino != dropped
+    during.abandon()
+    assert os.fstat(stores.begin(content(2, 3), 3).fileno()).st_ino == dropped
 
 
-@pytest.mark.parametrize("lack", ["no leases", "leases ignore readers", "blocks are shared"])
-def test_nothing_is_recycled_where_it_would_not_be_safe(tmp_path: Path, lack: str) -> None:
+def test_no_file_is_kept_where_the_kernel_grants_no_leases(tmp_path: Path) -> None:
     def refused(*_: object) -> int:
         raise OSError(errno.EINVAL, "leases are not supported here")
 
     with stores_in(tmp_path) as stores, pytest.MonkeyPatch.context() as patch:
-        stores.receive(content(2, 1), 1)
-        if lack == "no leases":
-            patch.setattr(fcntl, "fcntl", refused)
-        elif lack == "leases ignore readers":
-            patch.setattr(fcntl, "fcntl", lambda *_: 0)
-        else:
-            patch.setattr(fcntl, "ioctl", lambda *_: 0)
-        stores.standby.drop("job", 1)
-        assert stores.standby.spare_bytes == 0
+        patch.setattr(fcntl, "fcntl", refused)
+        stores.spare(content(2, 1))
         assert files(stores) == []
 
 
 def test_payload_removed_by_hand_is_dropped_without_complaint(stores: Stores) -> None:
     stores.standby.payload(stores.receive(content(2, 1), 1)).unlink()
     stores.standby.drop("job", 1)
-    assert stores.standby.spare_bytes == 0
-
-
-def test_spares_of_nothing_close_quietly(tmp_path: Path) -> None:
-    spares = Spares(tmp_path / "spares")
-    spares.make_room(1 << 60)
-    spares.shed()
-    spares.close()
-    assert not (tmp_path / "spares").exists()
+    assert files(stores) == []
