@@ -8,7 +8,7 @@ job is planned for when it runs, beside what stands already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -47,15 +47,6 @@ SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of wha
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
 
 
-@dataclass(frozen=True, slots=True)
-class WindowEnd:
-    """An attempt that its owner ended. `planned_loss_s`: its loss by the plan; None: no plan foresaw it."""
-
-    job: str
-    at_s: float
-    planned_loss_s: float | None
-
-
 class Replanner:
     """The oracle of one run of a scenario and a trace (in real units), by windows that are solved within `time_limit_s`.
 
@@ -69,7 +60,6 @@ class Replanner:
         self._read = 0  # facts
         self._until_s = 0.0  # up to when ends of stays are planned for
         self.windows: list[Window] = []
-        self.ends: list[WindowEnd] = []
 
     # ------------------------------------------------------------ the world
 
@@ -120,10 +110,6 @@ class Replanner:
                 if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
                     late = way is not None and min(way.begins_s, default=inf) < now_s
                     return late or (name, stay) not in plan.on_way
-            case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
-                # an owner has ended an attempt: its planned loss is noted
-                way = plan.way_of(name)
-                self.ends.append(WindowEnd(name, now_s, None if way is None else way.loss_s))
         return False
 
     @property

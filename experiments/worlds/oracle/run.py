@@ -17,7 +17,7 @@ from experiments.results.losses import work_lost
 from experiments.results.rules import not_promised
 from experiments.results.summary import Summary
 from experiments.worlds.oracle.problem import Window
-from experiments.worlds.oracle.replanner import Replanner, WindowEnd
+from experiments.worlds.oracle.replanner import Replanner
 from experiments.worlds.virtual import VirtualRun, simulate
 
 TIME_LIMIT_S = 60.0  # a window of paper A's campus needs a few hundredths
@@ -29,14 +29,13 @@ VALID = tuple(name for name in SYSTEMS if not not_promised(POLICIES[name]))
 
 @dataclass(frozen=True)
 class OracleRun:
-    """A run that was played, its windows (in order; amendments among them), and attempts that owners ended.
+    """A run that was played, and its windows in order, amendments among them.
 
-    `schedule`: PLANNED, or the row that did better than the plan; then `ends` is empty.
+    `schedule`: PLANNED, or the row that did better than the plan.
     """
 
     run: VirtualRun
     windows: tuple[Window, ...]
-    ends: tuple[WindowEnd, ...]
     schedule: str
 
     def summary(self) -> Summary:
@@ -80,5 +79,4 @@ def run_oracle(
         return bool(summary.invariants_broken or summary.not_promised), summary.interruptions.lost_gpu_s
 
     name, run = min(schedules, key=badness)
-    ends = tuple(replanner.ends) if name == PLANNED else ()
-    return OracleRun(run, tuple(replanner.windows), ends, name)
+    return OracleRun(run, tuple(replanner.windows), name)
