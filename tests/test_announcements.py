@@ -13,7 +13,6 @@ from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.storms.generate import generate as storm
 from experiments.storms.play import run
-from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual import simulate
 from testbed import messages as m
@@ -96,7 +95,7 @@ def test_every_order_of_a_demo_is_announced(told: Told) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_every_order_of_a_storm_is_announced(told: Told, seed: int) -> None:
     script = storm(seed)
-    run(StormWorld(ground_of(script)), script)
+    run(StormWorld(script), script)
 
 
 def test_numbers_cannot_be_told_from_earlier_ones_without_the_key() -> None:

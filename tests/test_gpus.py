@@ -17,7 +17,7 @@ from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
 from experiments.storms import play
 from experiments.storms.generate import generate as storm
-from experiments.storms.setup import ground_of
+from experiments.storms.setup import campus_line
 from experiments.worlds.virtual import simulate
 from testbed import messages as m
 from testbed.agent.core import effects as do
@@ -124,7 +124,7 @@ def test_a_job_of_two_gpus_moves_to_a_host_with_two_free_ones_and_resumes_on_one
 @pytest.mark.parametrize("seed", range(24))
 def test_storms_of_jobs_with_several_gpus_keep_every_promise(seed: int) -> None:
     script, rng = storm(seed), random.Random(f"gpus {seed}")
-    campus = ground_of(script).campus
+    campus = campus_line(script).campus()
     roles = (list(campus.hosts_of(Role.VOLUNTEER)), list(campus.hosts_of(Role.ON_DEMAND)))
     most = min(max(host.gpus for host in hosts) for hosts in roles if hosts)
     lines = [

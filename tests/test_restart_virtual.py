@@ -13,8 +13,7 @@ from controller.core.model.entities import Phase
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.storms.play import StormOutcome, play
-from experiments.storms.script import parse
-from experiments.storms.setup import StormSetup
+from experiments.storms.script import Script, parse
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual import VirtualRun, VirtualWorld, simulate
 from experiments.worlds.virtual.invariants import Invariants
@@ -196,8 +195,8 @@ def text_scenario(path: Path, killer: Killer) -> StormOutcome:
     """Play a scenario's faults; killing the coordinator changes where jobs are, and when."""
 
     class KilledWorld(StormWorld):
-        def __init__(self, ground: StormSetup, *, tells_story: bool = False) -> None:
-            super().__init__(ground, tells_story=tells_story)
+        def __init__(self, script: Script, *, tells_story: bool = False) -> None:
+            super().__init__(script, tells_story=tells_story)
             self._after_each = killer
 
     return play(parse(path.read_text(), path.name), world_of=KilledWorld)

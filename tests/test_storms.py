@@ -18,7 +18,6 @@ from experiments.storms.campaign import play_some, run
 from experiments.storms.commands import VERBS
 from experiments.storms.generate import FAULTS, LOUD, ROWS, options_of, script_of
 from experiments.storms.play import run as run_script
-from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
 from topologies.errors import SpecError
 
@@ -92,7 +91,7 @@ def test_options_of_storms_reach_every_kind_of_fault_and_every_policy() -> None:
 def digest(seed: int) -> str:
     """Of every fact of a storm, with its time to the last bit."""
     script = generate(seed)
-    world = StormWorld(ground_of(script))
+    world = StormWorld(script)
     run_script(world, script)
     return hashlib.sha256(repr(world.facts).encode()).hexdigest()
 

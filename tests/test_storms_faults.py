@@ -11,7 +11,7 @@ from experiments.storms import StormWorld, parse, play
 from experiments.storms.campaign import Campaign
 from experiments.storms.commands import perform
 from experiments.storms.play import calm, run
-from experiments.storms.setup import ground_of
+from experiments.storms.setup import campus_line
 from experiments.storms.verdict import check_admissions, excused_admissions, promises
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
@@ -23,7 +23,7 @@ GROUND = "campus hosts=3 on_demand=0 buildings=1 mix=one\n0 start\n1 submit a st
 def world_of(text: str) -> StormWorld:
     """Play a text as far as its last line."""
     script = parse(text)
-    world = StormWorld(ground_of(script))
+    world = StormWorld(script)
     for line in script.lines:
         world.run(line.at_s)
         perform(world, line)
@@ -134,13 +134,13 @@ campus hosts=4 on_demand=0 buildings=1 mix=one
 
 def world_after(text: str) -> StormWorld:
     script = parse(text)
-    world = StormWorld(ground_of(script))
+    world = StormWorld(script)
     run(world, script)
     return world
 
 
 def test_the_judge_keeps_beta_or_the_minimum_of_each_link_for_research() -> None:
-    campus = ground_of(parse("campus hosts=2 beta=0.25")).campus
+    campus = campus_line(parse("campus hosts=2 beta=0.25")).campus()
     up = DirectedLink("h1", "a1")
     assert migration_shares(campus)[up] == pytest.approx(0.75 * 10e6 * 1448 / 1514)
     assert migration_shares(campus, keeps_reserve=False)[up] == pytest.approx(10e6 * 1448 / 1514)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from controller.core.policies.overrides import with_overrides
 from controller.core.policies.table import LEARNERS, POLICIES, row_of
 from experiments.storms.script import Line, Script
-from experiments.storms.setup import ground_of
+from experiments.storms.setup import campus_line
 from topologies.paths import junctions
 from topologies.spec import Campus, Role
 
@@ -219,7 +219,7 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
 def script_of(options: Options) -> Script:
     """Draw the lines of a storm with these options."""
     ground = Script((), options.campus, options.settings, (f"storm {options.seed}",))
-    rng, campus = random.Random(f"lines {options.seed}"), ground_of(ground).campus
+    rng, campus = random.Random(f"lines {options.seed}"), campus_line(ground).campus()
     jobs = [f"j{n}" for n in range(min(options.jobs, 2 * len(campus.hosts)))]
     names = _Names(rng, campus, jobs, options.notices_s)
     lines = [*_arrivals(options, names), *_traffic(options, names)]

@@ -17,7 +17,6 @@ from math import inf
 from experiments.results.history import Timed
 from experiments.storms.commands import check, perform
 from experiments.storms.script import Script
-from experiments.storms.setup import ground_of
 from experiments.storms.verdict import check_admissions, check_nothing_is_left, promises
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual.invariants import broken
@@ -69,8 +68,7 @@ def play(
     script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld
 ) -> StormOutcome:
     """Play the whole storm. SpecError: the script cannot be played at all."""
-    ground = ground_of(script)
-    world = world_of(ground, tells_story=tells_story)
+    world = world_of(script, tells_story=tells_story)
     check(script, list(world.machines))
     failure = None
     try:
@@ -86,7 +84,7 @@ def play(
         rule = f"{type(error).__name__} in {at}: {error}"[:300]
         failure = StormFailure("a core", rule, tuple(world.env.story)[-STORY_LINES:])
     world.counts["fault: message lost"] += world.connections.lost
-    world.counts[f"policy: {ground.protocol.policy}"] += 1
+    world.counts[f"policy: {world.protocol.policy}"] += 1
     return StormOutcome(failure, world.events, +world.counts, world.facts)
 
 

@@ -1,4 +1,4 @@
-"""The ground of a storm, from the options of a script's first lines.
+"""The campus and the settings of a storm, from the options of a script's first lines.
 
     campus   the fields of `CampusLine`
     settings any key of `Protocol` and `Queue` in `controller.core.parameters`, by its field's name
@@ -9,7 +9,7 @@ Rates are small and leases short, so that a storm of half a minute sees many of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from math import inf
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -23,7 +23,7 @@ from experiments.worlds.virtual.overheads import Overheads
 from topologies import files, presets
 from topologies.errors import SpecError
 from topologies.fields import keys_of
-from topologies.spec import Campus, ResearchReserve, Role
+from topologies.spec import Campus, ResearchReserve
 
 Count = Annotated[int, Meta(ge=0, le=10_000)]
 Number = Annotated[float, Meta(ge=0.0, le=1e9)]
@@ -76,7 +76,7 @@ class CampusLine(msgspec.Struct, frozen=True):
     switch_s: Number = (
         0.015  # at most, until an agent has read a switch that was written: in the order of the lines
     )
-    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+    # age of a gap at which waiting jobs leave for on-demand hosts, where the controller is to be a fixed one
     leave: Number | None = None
 
     def campus(self) -> Campus:
@@ -109,33 +109,19 @@ class CampusLine(msgspec.Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StormSetup:
-    """The parts that a world is made of."""
-
-    campus: Campus
-    protocol: Protocol
-    queue: Queue
-    costs: Overheads
-    seed: int
-    quiet: bool
-    # see `CampusLine.leave`; none without on-demand hosts to go to
-    leave_s: float | None
+def campus_line(script: Script) -> CampusLine:
+    """Read the `campus` line of a script. SpecError: an option that does not exist, or a value that it cannot have."""
+    return CampusLine(**_read("campus", script.campus, CampusLine))
 
 
-def ground_of(script: Script) -> StormSetup:
-    """Read the first lines of a script. SpecError: an option that does not exist, or a value that it cannot have."""
-    line = CampusLine(**_read("campus", script.campus, CampusLine))
+def settings_of(script: Script, enforcement: str) -> tuple[Protocol, Queue]:
+    """Read the `settings` line of a script. SpecError: as of `campus_line`."""
     of_queue = {name for name, *_ in keys_of(Queue)}
     in_queue = {key: text for key, text in script.settings.items() if key in of_queue}
     others = {key: text for key, text in script.settings.items() if key not in of_queue}
-    protocol = replace(PROTOCOL, enforcement=line.enforcement, **_read("settings", others, Protocol))
-    queue = replace(QUEUE, **_read("settings", in_queue, Queue))
+    protocol = replace(PROTOCOL, enforcement=enforcement, **_read("settings", others, Protocol))
     find_policy(protocol.policy)
-    campus = line.campus()
-    leave_s = line.leave if any(host.role is Role.ON_DEMAND for host in campus.hosts) else None
-    costs = replace(COSTS, switch_s=(0.0, line.switch_s))
-    return StormSetup(campus, protocol, queue, costs, line.seed, line.quiet, leave_s)
+    return protocol, replace(QUEUE, **_read("settings", in_queue, Queue))
 
 
 def _read(where: str, given: Mapping[str, str], of: type[Any]) -> dict[str, Any]:

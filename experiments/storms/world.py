@@ -23,7 +23,8 @@ from controller.core.model import events as cev
 from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.replay import Rule
 from experiments.storms.judges import StormJudges
-from experiments.storms.setup import StormSetup
+from experiments.storms.script import Script
+from experiments.storms.setup import COSTS, campus_line, settings_of
 from experiments.worlds.virtual.background import OthersTraffic
 from experiments.worlds.virtual.faults import Failure, Faults
 from experiments.worlds.virtual.hosts import Connection, Machine
@@ -141,16 +142,23 @@ class SkewedAgent(AgentCore):
 
 
 class StormWorld(VirtualWorld):
-    """A virtual world that faults are done to. `counts`: how often each fault took effect and each kind of fact was recorded."""
+    """The virtual world of a script, that faults are done to. SpecError: its first lines cannot be read.
 
-    def __init__(self, ground: StormSetup, *, tells_story: bool = False) -> None:
-        self.ground = ground
+    `counts`: how often each fault took effect and each kind of fact was recorded.
+    """
+
+    def __init__(self, script: Script, *, tells_story: bool = False) -> None:
+        line = campus_line(script)
+        protocol, queue = settings_of(script, line.enforcement)
+        campus = line.campus()
+        leaves = any(host.role is Role.ON_DEMAND for host in campus.hosts)
+        self._leave_s = line.leave if leaves else None
         self.counts: Counter[str] = Counter()
         self.clocks: dict[str, Clock] = {}
         self.disturbances: list[Disturbance] = []
         self.windows: list[FaultWindow] = []
         self.triggers: list[Trigger] = []
-        self.ways = RouteHistory(ground.campus)  # that packets took
+        self.ways = RouteHistory(campus)  # that packets took
         # (kind, host) of the next message that is sent twice
         self.repeats: set[tuple[str, str]] = set()
         # (kind, host) of the next message that others overtake -> by how long
@@ -170,16 +178,16 @@ class StormWorld(VirtualWorld):
             workload=lambda host, job, attempt: self._failure("workload", host),
         )
         super().__init__(
-            ground.campus,
-            ground.protocol,
-            ground.queue,
-            ground.seed,
+            campus,
+            protocol,
+            queue,
+            line.seed,
             duration_s=STORM_S,
-            costs=ground.costs,
+            costs=replace(COSTS, switch_s=(0.0, line.switch_s)),
             # with a fault of messages each is really sent
-            faults=faults if ground.quiet else replace(faults, message=self._late_s),
-            quiet=ground.quiet,
-            codec=not ground.quiet,
+            faults=faults if line.quiet else replace(faults, message=self._late_s),
+            quiet=line.quiet,
+            codec=not line.quiet,
             tells_story=tells_story,
             after_each=self.judges,
         )
@@ -233,9 +241,9 @@ class StormWorld(VirtualWorld):
     def new_coordinator(self) -> Coordinator:
         """Return a coordinator; with `leave`, its controller is a fixed one."""
         core = super().new_coordinator()
-        if self.ground.leave_s is not None:
+        if self._leave_s is not None:
             core.cluster.queue.controller = Controller(
-                Rule(self.terms.level_start, leave_at_age_s=self.ground.leave_s)
+                Rule(self.terms.level_start, leave_at_age_s=self._leave_s)
             )
         return core
 
