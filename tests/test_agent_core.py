@@ -45,10 +45,6 @@ def protect(core: AgentCore, now_s: float, first_s: float = 0.0, rate: float = 1
     return core.handle(ev.Received(m.Protect("a", 1, STANDBY, rate, 5.0, first_s)), now_s)
 
 
-def migrate(core: AgentCore, now_s: float, within_s: float = 1.0, to: m.Endpoint = TARGET) -> list[do.Effect]:
-    return core.handle(ev.Received(m.Migrate("a", 1, to, 2e6, within_s)), now_s)
-
-
 def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = False) -> list[do.Effect]:
     taken = m.StoredCheckpoint("a", sequence, 7, 1_000_000, "digest")
     return core.handle(ev.SnapshotDone(1, taken, final), now_s)
@@ -110,7 +106,7 @@ def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> Non
     core.handle(ev.WorkloadStarted("a", 1, 3, "again"), 10.5)  # a process may say so twice
     job = core.running["a"]
     assert (job.phase, job.step) == (AttemptPhase.RUNNING, 0)
-    migrate(core, 10.5)
+    core.handle(ev.Received(m.Migrate("a", 1, TARGET, 2e6, 1.0)), 10.5)
     snapshot(core, 1_000_001, 10.6, final=True)
     assert job.phase is AttemptPhase.MOVED
     for trigger in ("started", "final snapshot"):

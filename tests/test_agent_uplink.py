@@ -68,15 +68,11 @@ def test_coordinator_that_hears_and_never_answers_is_given_up_and_called_again()
     assert told[2][0] <= SILENT_S + 1.0
 
 
-async def answering(stream: trio.abc.Stream) -> None:
+async def welcoming(stream: trio.abc.Stream) -> None:
     hearing, saying = Channel(stream, OUT), Channel(stream, IN)
+    await saying.send(m.Welcome(6.0 * SILENT_S, 1.0))
     while isinstance(beat := await hearing.receive(), m.Heartbeat):
         await saying.send(m.HeartbeatAck(beat.number))
-
-
-async def welcoming(stream: trio.abc.Stream) -> None:
-    await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
-    await answering(stream)
 
 
 @pytest.mark.parametrize("slow_sender", [False, True])

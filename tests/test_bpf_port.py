@@ -250,7 +250,6 @@ def nd(message: Packet, src: str = LOCAL6, hlim: int = 255) -> Packet:
     return ETHER / IPv6(src=src, dst="ff02::1", hlim=hlim) / message
 
 
-FORGED_ETHER = Ether(src=OTHER_MAC, dst=ETHER.dst)
 GENUINE = {
     "tcp": tcp4(),
     "udp": udp4(),
@@ -265,7 +264,7 @@ GENUINE = {
     "another EtherType": Ether(src=OWN_MAC, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
 }
 FORGED = {
-    "another MAC": FORGED_ETHER / tcp4()[IP],
+    "another MAC": Ether(src=OTHER_MAC, dst=ETHER.dst) / tcp4()[IP],
     "another MAC and EtherType": Ether(src=OTHER_MAC, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
     "another source": ETHER / IP(src=OTHER, dst=str(THERE)) / UDP() / Raw(b"x"),
     "another source, ping": ETHER / IP(src=OTHER, dst=str(THERE)) / ICMP(),

@@ -145,12 +145,10 @@ def another_process(path: Path) -> Iterator[Callable[[], bytes]]:
             process.kill()
 
 
-READERS = [descriptor, mapping, another_process]
-Reader = Callable[[Path], AbstractContextManager[Callable[[], bytes]]]
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_payload_that_somebody_reads_is_not_written_over(stores: Stores, reader: Reader) -> None:
+@pytest.mark.parametrize("reader", [descriptor, mapping, another_process])
+def test_payload_that_somebody_reads_is_not_written_over(
+    stores: Stores, reader: Callable[[Path], AbstractContextManager[Callable[[], bytes]]]
+) -> None:
     standby = stores.standby
     first = standby.payload(stores.receive(content(4, 1), 1))
     read_inode = first.stat().st_ino

@@ -12,8 +12,6 @@ from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
 from topologies.spec import ResearchReserve
 
-PAPER_RESERVE = ResearchReserve()
-
 
 def test_interface_numbers_and_names_are_unique_in_the_fabric() -> None:
     made = plan(small_campus(40, switches=5))
@@ -57,7 +55,7 @@ def test_all_parts_of_a_link_are_guaranteed_something_and_together_the_link(
 
 
 def test_what_checkpoints_are_guaranteed_does_not_reach_into_paced_migrations() -> None:
-    share = 1.0 - PAPER_RESERVE.beta
+    share = 1.0 - ResearchReserve().beta
     shape = shaping.LinkShape(1_000_000_000, reserve_bytes_per_s=300_000_000, borrows=True)
     assert shape.migration_bytes_per_s >= PACING_SHARE * share * shape.rate_bytes_per_s
 

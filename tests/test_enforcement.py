@@ -86,15 +86,12 @@ def test_smooth_pacing_is_a_setting_of_the_namespace_it_is_called_in():
     assert TSO_RTT_LOG.read_text() == outside
 
 
-GUARD = int(wire_rate(GRANT) * GUARD_SLACK)
-
-
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 @pytest.mark.parametrize(
     ("enforcement", "pacing", "bucket", "mode"),
     [
-        (Enforcement.PACE, paced_rate(GRANT), GUARD, BucketMode.DEBT),
+        (Enforcement.PACE, paced_rate(GRANT), int(wire_rate(GRANT) * GUARD_SLACK), BucketMode.DEBT),
         (Enforcement.DROP, None, int(wire_rate(GRANT)), BucketMode.DROP),
         (Enforcement.NONE, None, None, BucketMode.ACCOUNT),
     ],

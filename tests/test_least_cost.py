@@ -53,13 +53,12 @@ def cost_s(
     return total
 
 
-some_pieces = st.lists(
-    st.tuples(st.floats(1.0, 4000.0), st.one_of(st.just(0.0), st.floats(1e-7, 3e-3))), min_size=1, max_size=6
-)
-
-
 @given(
-    pieces=some_pieces,
+    pieces=st.lists(
+        st.tuples(st.floats(1.0, 4000.0), st.one_of(st.just(0.0), st.floats(1e-7, 3e-3))),
+        min_size=1,
+        max_size=6,
+    ),
     pause_s=st.floats(0.01, 20.0),
     longest_s=st.floats(30.0, 2000.0),
     parts=st.lists(st.floats(0.02, 1.0), min_size=40, max_size=40),

@@ -22,7 +22,6 @@ from experiments.worlds.virtual.overheads import costs_of
 from topologies.files import campus54
 from topologies.units import WIRE_PER_PAYLOAD
 
-DAYS = 1.0
 ROWS = sorted(SYSTEMS)
 SIGMAS = {"as it is": 0.0, "owners who differ": 1.0}
 
@@ -30,7 +29,7 @@ SIGMAS = {"as it is": 0.0, "owners who differ": 1.0}
 @cache
 def played(row: str, campus: str = "as it is") -> VirtualRun:
     """A day of the paper's campus."""
-    alike = paper_scenario(3, days=DAYS)
+    alike = paper_scenario(3, days=1.0)
     scenario = replace(alike, owners=replace(alike.owners, host_sigma=SIGMAS[campus]))
     return simulate(scenario, generate(scenario), 3, system=row)
 

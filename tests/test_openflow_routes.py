@@ -57,9 +57,6 @@ def as_installed(tables: SwitchTables) -> Installed:
     return Installed(frozenset(tables.rules), dict(tables.groups))
 
 
-OWN_CLASSES = [traffic for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
-
-
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     """Connected graphs of 2 to 9 switches, hosts on some of them."""
@@ -190,7 +187,8 @@ def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
     """Also where trunks are dead that the tables do not know of: groups turn; what is lost or would go in a circle is said."""
     dead, known = some_dead(topology, picks), some_dead(topology, picks[: draws.randint(0, 3)])
     made = tables(topology, known, some_pins(topology, known, draws))
-    walk, traffic = TableWalk(topology, made, dead), draws.choice(OWN_CLASSES)
+    walk = TableWalk(topology, made, dead)
+    traffic = draws.choice([each for each in TrafficClass if each is not TrafficClass.RESEARCH])
     for a, b in apart(topology):
         packet = addressed({"eth_type": 0x0800, "ip_dscp": traffic.dscp}, a, b)
         try:

@@ -130,12 +130,9 @@ def test_a_wrong_override_is_refused_with_what_is_allowed(name: str, message: st
         policy(name)
 
 
-def with_override(value: str) -> str:
-    return dumps(demo_scenario()).replace("[protocol]", f"[protocol]\noverride = {value}")
-
-
 def test_a_scenario_s_override_is_in_the_name_of_its_policy_and_in_the_summary() -> None:
-    scenario = loads(with_override('{ vault = false, plan = "no-p1" }'), "")
+    override = '[protocol]\noverride = { vault = false, plan = "no-p1" }'
+    scenario = loads(dumps(demo_scenario()).replace("[protocol]", override), "")
     name = "reclaimnet+plan=no-p1+vault=false"
     assert scenario.protocol.policy == name
     assert loads(dumps(scenario), "") == scenario

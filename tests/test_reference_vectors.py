@@ -201,15 +201,6 @@ def job(i: Inputs) -> tuple[float, float, float]:
     return per_h / HOUR_S, i.C, i.b
 
 
-def interval_cost(i: Inputs, interval_s: float) -> float:
-    hazard_per_s, payload, rate = job(i)
-    return hazard_per_s * interval_s / 2.0 + planner.transfer_s(payload, rate) / interval_s
-
-
-def lemma1_cost(i: Inputs) -> float:
-    return math.sqrt(2.0 * job(i)[0] * planner.transfer_s(i.C, i.b)) if i.lam else 0.0
-
-
 def each(value: Any, count: int) -> list[float]:
     """Return a list; one number stands for `count` of it."""
     return value if isinstance(value, list) else [value] * count
@@ -363,8 +354,8 @@ FAMILIES: dict[str, dict[str, Formula]] = {
     "p2.lemma1.": {
         "delta_s": lambda i: young_s(*job(i)),
         "delta_min": lambda i: young_s(*job(i)) / 60.0,
-        "cost": lemma1_cost,
-        r"L_at_(\d+)s": interval_cost,
+        "cost": lambda i: math.sqrt(2.0 * job(i)[0] * planner.transfer_s(i.C, i.b)) if i.lam else 0.0,
+        r"L_at_(\d+)s": lambda i, s: job(i)[0] * s / 2.0 + planner.transfer_s(*job(i)[1:]) / s,
     },
     "p2.thm1.": ALLOCATED,
     "p2.lemma2.": ALLOCATED,

@@ -95,12 +95,6 @@ def bits(outcome: ReplayOutcome) -> tuple[object, ...]:
     )
 
 
-def random_history(seed: int, jobs: int = 3000) -> History:
-    rng = np.random.default_rng(seed)
-    jobs_s, spots_s = np.cumsum(rng.exponential(1.0, jobs)), np.cumsum(rng.gamma(0.5, 2.0, jobs))
-    return History(jobs_s.tolist(), spots_s[spots_s <= jobs_s[-1]].tolist(), rng.random(jobs).tolist())
-
-
 @given(rules, histories(), lives)
 @example(Rule(2.0, leave_at_age_s=1.0), History([0.5, 1.0], [0.0, 1.0], [0.0, 0.0]), 0.0)
 @example(Rule(2.0, longest_wait_s=1.0), History([0.5, 1.5], [0.0, 1.5], [0.0, 0.0]), 0.0)
@@ -116,7 +110,9 @@ def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History
 def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = random_history(2, 20_000)
+    rng, jobs = np.random.default_rng(2), 20_000
+    jobs_s, spots_s = np.cumsum(rng.exponential(1.0, jobs)), np.cumsum(rng.gamma(0.5, 2.0, jobs))
+    history = History(jobs_s.tolist(), spots_s[spots_s <= jobs_s[-1]].tolist(), rng.random(jobs).tolist())
     compiled = replay(rule, *history, 0.25, record=True)
     monkeypatch.setattr(replaying, "run", replaying.run.py_func)
     assert bits(replay(rule, *history, 0.25, record=True)) == bits(compiled)

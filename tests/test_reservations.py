@@ -9,7 +9,6 @@ import pytest
 from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S, TIMES_MORE, Reservation
 from controller.core.lifecycle.grants import committed, planned, reservations
 from controller.core.model import facts as f
-from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import LEAST_FALL
 from testbed import messages as m
 from tests.world import PROTOCOL, World, a_world, small_campus
@@ -42,11 +41,6 @@ def with_jobs(campus: Campus, jobs: int, payload_bytes: int) -> World:
     return world
 
 
-def only_flow(world: World) -> tuple[CheckpointFlow, Reservation]:
-    [(flow, reservation)] = reservations(world.coordinator.cluster)
-    return flow, reservation
-
-
 def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_that_is_waited_for() -> None:
     world = with_jobs(small_campus(4, 1), 1, 16_000_000)
     host = world.jobs["j0"].host or ""
@@ -56,7 +50,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_tha
     [order] = world.to(host, m.Migrate)
     time_s = admitted.notice_s - PROTOCOL.restart_s - MARGIN_S - LEAD_S
     assert order.final_within_s == pytest.approx(time_s / 2)
-    flow, reservation = only_flow(world)
+    [(flow, reservation)] = reservations(world.coordinator.cluster)
     assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left
     assert flow.rate_bytes_per_s > 0.0
     assert reservation.left_bytes == pytest.approx(16_000_000 / GOODPUT)

@@ -280,12 +280,6 @@ def spot(data: Sequence[object], gap_s: object = 300.0) -> str:
     return json.dumps({"metadata": {"gap_seconds": gap_s}, "data": list(data)})
 
 
-def lent_at(events: tuple[OwnerEvent, ...], hosts: int, at_s: float) -> int:
-    """How many hosts are not announced as reclaimed."""
-    signs = [-1 if e.kind == "reclaim" else 1 for e in events if e.at_s <= at_s]
-    return hosts + sum(signs)
-
-
 counts = st.lists(st.integers(0, 8), min_size=2, max_size=40).filter(any)
 
 
@@ -296,7 +290,8 @@ def test_availability_is_that_of_the_record_at_every_sample(available: list[int]
     recorded = fit_counts(parse_counts_json(text), "x", HOSTS, duration_s, Owners(), seed)
     most = max(available) - len(recorded.away)
     for step, count in enumerate(available[:-1]):
-        assert lent_at(recorded.events, most, 60.0 * step) == count
+        signs = [-1 if e.kind == "reclaim" else 1 for e in recorded.events if e.at_s <= 60.0 * step]
+        assert most + sum(signs) == count  # hosts that are not announced as reclaimed
     Trace("x", (), recorded.events, recorded.away)  # in order, alternating, returns after the notice
 
 

@@ -4,7 +4,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, takewhile
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from experiments.claims.paper_a.campus_moments import gap_of_moments, window_hazards, windows_left
 from experiments.claims.paper_a.campus_result import lent_spells
 from experiments.claims.policy_comparison.owner_records import lent_share
-from experiments.inputs.scenario import OwnerEvent, Owners, Scenario, load
+from experiments.inputs.scenario import OwnerEvent, Scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import Trace, generate, paper_campus
 from experiments.inputs.traces.exact_counts import APART_S, BURST_S
@@ -40,11 +40,6 @@ def simultaneous(reclaims: Sequence[OwnerEvent], within_s: float = 60.0) -> int:
     return max(n + 1 - bisect_left(times, at_s - within_s) for n, at_s in enumerate(times))
 
 
-def over_night(owners: Owners, times_s: Iterable[float]) -> list[float]:
-    """Return the hazard at these times, over that of a night."""
-    return [round(owners.reclaim_hazard_per_s(at_s) / owners.hazard_per_s, 6) for at_s in times_s]
-
-
 @cache
 def statistics_of(seed: int) -> dict[str, float]:
     scenario, trace = full(seed)
@@ -55,7 +50,9 @@ def statistics_of(seed: int) -> dict[str, float]:
     lasts_s: dict[float, float] = defaultdict(float)
     for start_s, until_s, hazard in takewhile(lambda part: part[0] < end_s, owners.segments(0.0)):
         lasts_s[round(hazard / owners.hazard_per_s, 6)] += min(until_s, end_s) - start_s
-    struck = Counter(over_night(owners, (event.at_s for event in reclaims)))
+    struck = Counter(
+        round(owners.reclaim_hazard_per_s(event.at_s) / owners.hazard_per_s, 6) for event in reclaims
+    )
     hazards, (local, core) = window_hazards(scenario), windows_left(scenario, trace.background)
     effective = (local + core) / 2.0
     inverse = 1.0 / effective

@@ -48,10 +48,6 @@ def one_day(seed: int = 1) -> Scenario:
     )
 
 
-def story_of(run: VirtualRun, *kinds: type) -> list[AnyFact]:
-    return [fact for _, fact in run.facts if isinstance(fact, kinds)]
-
-
 # ---------------------------------------------------------------- promises
 
 
@@ -185,7 +181,7 @@ def test_a_large_payload_keeps_its_loss_budget_where_sending_may_take_most_of_an
 ) -> None:
     """A loss budget of 300 s allows 600 s from one checkpoint to the next."""
     run = with_one_large_job(share)
-    interval_s = story_of(run, f.CheckpointPlanned)[-1].interval_s
+    *_, interval_s = (fact.interval_s for _, fact in run.facts if isinstance(fact, f.CheckpointPlanned))
     assert least_s <= interval_s <= most_s
     there_s = [at_s for at_s, fact in run.facts if isinstance(fact, f.CheckpointCompleted)]
     gaps_s = [b - a for a, b in pairwise(there_s)]

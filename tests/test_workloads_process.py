@@ -271,8 +271,6 @@ def work(self):
         os.kill(os.getpid(), 9)
     time.sleep(0.01)
 """
-# as a fork that Python is not told of keeps it: a library's, in C
-KEEPS_THE_SOCKET = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
 
 
 async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
@@ -289,7 +287,9 @@ async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
 async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
     tmp_path: Path, dies: bool, lease_s: float
 ) -> None:
-    spec = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child="pass", dies=dies))
+    # as a fork that Python is not told of keeps its socket: a library's, in C
+    keeps_it = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
+    spec = third_party(tmp_path, FORKS.format(before=keeps_it, child="pass", dies=dies))
     async with begun(tmp_path, spec, lease_s) as (_, job):
         exited = await next_of(job, Exited)
         assert (exited.from_outside, exited.lease_lapsed) == (dies, not dies)
