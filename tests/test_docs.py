@@ -172,7 +172,7 @@ def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
             shell.play(block)
     told = {
         name: json.loads((tmp_path / "out/traces" / name / "summary.json").read_text())
-        for name in ("file", "again", "function")
+        for name in ("file", "function")
     }
     assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
     assert told["function"]["emergencies"]["reclaims"] == 0
