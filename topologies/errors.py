@@ -1,5 +1,11 @@
 """The root of the project's errors, and the one error that a user's file can cause."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class TestbedError(Exception):
     """Base of the errors that this project raises on purpose; the command line prints them without a traceback."""
@@ -22,6 +28,13 @@ class SpecError(TestbedError):
         where = f"{self.source}: " if self.source else ""
         return f"{where}{self.key} = {self.value!r}: {self.allowed}"
 
-    def within(self, source: str) -> "SpecError":
+    def within(self, source: str) -> SpecError:
         """Return the same error with the file that it came from."""
         return SpecError(self.key, self.value, self.allowed, source)
+
+
+def nearest(name: object, known: Iterable[str], hint: str = "; nearest: {}") -> str:
+    """Return a hint at the known name that is nearest to this one; empty if none is near."""
+    import difflib  # late: an owner's reclaim makes no mistake
+
+    return "".join(map(hint.format, difflib.get_close_matches(str(name), list(known), n=1)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from msgspec import Meta
 
 from topologies import toml
 from topologies.dimension import Dimension
+from topologies.errors import nearest
 from topologies.tables import NOTHING, Table, allowed_text
 from topologies.units import plain
 
@@ -52,7 +52,8 @@ class Kind:
         if self.form:
             return None if self.form.is_one(value) else self.allowed
         if self.options is not None:
-            return None if isinstance(value, str) and value in self.options else self._nearest(value)
+            is_one = isinstance(value, str) and value in self.options
+            return None if is_one else self.allowed + nearest(value, self.options)
         try:
             msgspec.convert(value, self.of)
         except msgspec.ValidationError:
@@ -107,10 +108,6 @@ class Kind:
         if isinstance(value, str):
             return toml.quote(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
-
-    def _nearest(self, value: object) -> str:
-        near = difflib.get_close_matches(str(value), self.options or (), n=1)
-        return f"{self.allowed}; nearest: {near[0]}" if near else self.allowed
 
 
 _NAMES: Any = tuple[str, ...]

@@ -13,14 +13,13 @@ direction, and whatever else the two hosts send each other, stays as it is.
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from itertools import chain, pairwise
 
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
 # routes that are remembered: flows are few, and the same ones are asked for again and again
@@ -330,8 +329,7 @@ class Routes:
 
     def _check(self, node: str) -> None:
         if node not in self._depth:
-            near = difflib.get_close_matches(str(node), self._depth, n=1)
-            hint = f" (nearest: {near[0]})" if near else ""
+            hint = nearest(node, self._depth, " (nearest: {})")
             raise SpecError(
                 "route", node, f"the name of a host or a switch of campus {self._campus.name}{hint}"
             )

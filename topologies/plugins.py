@@ -9,7 +9,6 @@ user's own rights. Names of the project's own come first: no package can replace
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
@@ -20,7 +19,7 @@ from traceback import walk_tb
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -78,8 +77,7 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
         found = listed
     if found is None:
         names = [str(each) for each in (*(table if isinstance(table, dict) else ()), *_public(module))]
-        close = difflib.get_close_matches(parts[2], names, n=1)
-        near = f" (nearest: {close[0]})" if close else ""
+        near = nearest(parts[2], names, " (nearest: {})")
         has = ", ".join(names[:12]) or "nothing"
         raise SpecError(
             key, name, f"module {parts[1]} has no {parts[2]}, it has {has}{near}; allowed: {allowed}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
 
@@ -35,9 +34,7 @@ def example(name: str, folder: Path) -> Path:
     """Return the file of an example that the package brings; SpecError lists them."""
     known = example_names(folder)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; nearest: {near[0]}" if near else ""
-        raise SpecError("example", name, f"one of {', '.join(known)}{hint}")
+        raise SpecError("example", name, f"one of {', '.join(known)}{nearest(name, known)}")
     return folder / f"{name}.toml"
 
 

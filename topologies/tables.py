@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from topologies.dimension import Dimension
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 
 class _Nothing:
@@ -79,12 +79,11 @@ class Table:
         """Call when everything was taken: SpecError for the first key that means nothing here."""
         for name in self._data:
             if name not in self._asked:
-                near = difflib.get_close_matches(name, self._asked, n=1)
-                hint = f"no key of this name; nearest: {near[0]}; " if near else "no key of this name; "
+                near = nearest(name, self._asked)
                 raise SpecError(
                     self.path(shown_text(name) or '""'),
                     shown(self._data[name]),
-                    f"{hint}allowed here: {', '.join(sorted(self._asked))}",
+                    f"no key of this name{near}; allowed here: {', '.join(sorted(self._asked))}",
                 )
 
 

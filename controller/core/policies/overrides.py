@@ -6,12 +6,11 @@ field, such as a function, has the value of another row, by that row's name: `re
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 Row = TypeVar("Row")  # a `Policy`
 SIGN = "+"  # stands before each override in a name
@@ -43,9 +42,8 @@ def overridden(name: str, rows: Mapping[str, Row]) -> Row:
     for field, value in map(_pair, name.split(SIGN)[1:]):
         key = f"override.{field}"
         if field not in names:
-            near = difflib.get_close_matches(field, names, n=1)
-            hint = f"no field of a policy; nearest: {near[0]}; " if near else "no field of a policy; "
-            raise SpecError(key, value, f"{hint}allowed here: {', '.join(names)}")
+            allowed = f"no field of a policy{nearest(field, names)}; allowed here: {', '.join(names)}"
+            raise SpecError(key, value, allowed)
         if isinstance(getattr(row, field), bool):
             if value not in ("true", "false"):
                 raise SpecError(key, value, "true or false")
@@ -53,9 +51,8 @@ def overridden(name: str, rows: Mapping[str, Row]) -> Row:
         elif value in rows:
             changes[field] = getattr(rows[value], field)
         else:
-            near = difflib.get_close_matches(value, rows, n=1)
-            hint = f"; nearest: {near[0]}" if near else ""
-            raise SpecError(key, value, f"a system, whose {field} is taken: one of {', '.join(rows)}{hint}")
+            allowed = f"a system, whose {field} is taken: one of {', '.join(rows)}{nearest(value, rows)}"
+            raise SpecError(key, value, allowed)
     try:
         changed: Row = replace(row, **changes)
         return changed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from topologies.dimension import Dimension
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 from topologies.tables import allowed_text, shown_text
 
 LATEST_S = 1e9
@@ -75,12 +74,12 @@ def _check_header(header: Sequence[str], needed: Sequence[str], optional: Sequen
     shown = shown_text(",".join(header))
     for name in needed:
         if name not in header:
-            allowed = f"a header line with the column {name}{_nearest(name, header, ' (nearest: {})')}"
+            allowed = f"a header line with the column {name}{nearest(name, header, ' (nearest: {})')}"
             raise SpecError("line 1", shown, allowed)
     known = [*needed, *(header if optional is None else optional)]
     for name in header:
         if name not in known:
-            allowed = f"one of the columns {','.join(known)}{_nearest(name, known, '; nearest: {}')}"
+            allowed = f"one of the columns {','.join(known)}{nearest(name, known)}"
             raise SpecError("line 1", shown_text(name), allowed)
     if len(set(header)) != len(header):
         raise SpecError("line 1", shown, "a header line that names each column once")
@@ -93,11 +92,6 @@ def _rows(reader: Iterator[list[str]], header: Sequence[str]) -> Iterator[CsvRow
             allowed = f"{len(header)} fields: {','.join(header)}"
             raise SpecError(f"line {line}", shown_text(",".join(fields)), allowed)
         yield CsvRow(line, dict(zip(header, fields, strict=True)))
-
-
-def _nearest(name: str, known: Sequence[str], hint: str) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return hint.format(near[0]) if near else ""
 
 
 def times_s(

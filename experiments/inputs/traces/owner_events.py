@@ -13,13 +13,12 @@ row is `0,HOST,away,`: their owners have them. What lies after the end of the ru
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.csv_rows import LATEST_S, CsvRow, read_rows, times_s
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 COLUMNS = ("time", "host", "event", "notice")
 OPTIONAL = ("grace",)
@@ -69,8 +68,7 @@ def _check(row: CsvRow, hosts: Sequence[str]) -> None:
     """Check a row by itself."""
     host, kind, grace = row.text("host"), row.text("event"), row.text("grace")
     if host not in hosts:
-        near = difflib.get_close_matches(host, hosts, n=1)
-        raise row.wrong("host", f"a volunteer of the campus{f'; nearest: {near[0]}' if near else ''}")
+        raise row.wrong("host", f"a volunteer of the campus{nearest(host, hosts)}")
     if kind not in EVENTS:
         raise row.wrong("event", f"one of {', '.join(EVENTS)}")
     if row.duration_s("notice", LATEST_S) and kind != "reclaim":

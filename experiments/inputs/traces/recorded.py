@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from experiments.inputs.traces.generated import arrivals, generate, with_user_jo
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
 from topologies import plugins, reading
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 FORMATS = (
     'a spot trace (JSON {"metadata": {"gap_seconds": g}, "data": [counts]}), availability (CSV: time and counts, with a line '
@@ -96,8 +95,7 @@ def check_hosts(trace: Trace, scenario: Scenario, name: str) -> None:
     hosts = [host.name for host in scenario.volunteers]
     for host in (*trace.away, *(event.host for event in trace.owner_events)):
         if host not in hosts:
-            near = "".join(f"; nearest: {each}" for each in difflib.get_close_matches(host, hosts, n=1))
-            allowed = f"a trace of the scenario's volunteers; it has a host {host}{near}"
+            allowed = f"a trace of the scenario's volunteers; it has a host {host}{nearest(host, hosts)}"
             raise SpecError("trace", name, allowed)
 
 
