@@ -81,7 +81,7 @@ class MessageStream(trio.abc.Stream):
 class Channel(Generic[M]):
     """A connection that carries the messages of a codec, both ways.
 
-    Until `allow` sets another bound, a frame that arrives may have `most_bytes`, by default the codec's bound.
+    A frame that arrives may have `most_bytes`, by default the codec's bound.
     `received_bytes` counts all that came.
     """
 

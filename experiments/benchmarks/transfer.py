@@ -75,11 +75,12 @@ def measure(run: Run) -> dict[str, Any]:
         sender.order(do="prepare", place=str(places["tmpfs"]), size_bytes=size_bytes)
         for number in range(WARM_UP_ROUNDS + rounds):
             # bytes per second of one transfer of each kind, and its ratio to the bare one before it
-            content, rates, ratios = number % CONTENTS, dict[str, float](), {"bare": 1.0}
+            sender.order(do="snapshot", sequence=number)
+            rates, ratios = dict[str, float](), {"bare": 1.0}
             for name, path in places.items():
-                bare, _ = _transfer(sender, receiver, None, content)
+                bare, _ = _transfer(sender, receiver, None, number)
                 rates["bare"] = max(bare, rates.get("bare", 0.0))
-                rates[name], unsynced = _transfer(sender, receiver, path, content)
+                rates[name], unsynced = _transfer(sender, receiver, path, number)
                 ratios[name] = rates[name] / bare
             rates[UNSYNCED], ratios[UNSYNCED] = unsynced, unsynced / bare
             rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": ratios})
@@ -111,10 +112,10 @@ def tables(result: Result) -> Iterator[Table]:
     )
 
 
-def _transfer(sender: Node, receiver: Node, place: Path | None, content: int) -> tuple[float, float]:
+def _transfer(sender: Node, receiver: Node, place: Path | None, sequence: int) -> tuple[float, float]:
     """Return bytes per second with and without the commit; `place` None: of a bare transfer."""
     receiver.order(do="receive", place=None if place is None else str(place))
-    sent = sender.order(do="send_bare" if place is None else "send_checkpoint", sequence=content + 1)
+    sent = sender.order(do="send_bare" if place is None else "send_checkpoint", sequence=sequence)
     commit_s = receiver.order(do="end")["commit_s"]
     return sent["bytes"] / sent["duration_s"], sent["bytes"] / (sent["duration_s"] - commit_s)
 
@@ -146,15 +147,22 @@ class _Sender:
         return result
 
     def prepare(self, place: str, size_bytes: int) -> dict[str, Any]:
-        """Make the checkpoints to send: other bytes in each."""
-        store = CheckpointStore(Path(place) / "origin")
-        for sequence in range(1, CONTENTS + 1):
-            path = store.scratch("payload")
+        """Make the contents to send: other bytes in each."""
+        self._contents = [Path(place) / f"content{number}" for number in range(CONTENTS)]
+        for path in self._contents:
             with path.open("wb") as file:
                 for start in range(0, size_bytes, 1 << 20):
                     file.write(os.urandom(min(1 << 20, size_bytes - start)))
-            store.ingest("measured", sequence, sequence, path)
-        self._stores.append(store)
+        self._stores.append(CheckpointStore(Path(place) / "origin"))
+        return {}
+
+    def snapshot(self, sequence: int) -> dict[str, Any]:
+        """Make the next checkpoint of one of the contents, and forget the last."""
+        store = self._stores[0]
+        path = store.scratch("payload")
+        path.hardlink_to(self._contents[sequence % CONTENTS])
+        store.ingest("measured", sequence, sequence, path)
+        store.keep_latest("measured", 1)
         return {}
 
     def send_bare(self, sequence: int) -> dict[str, Any]:
