@@ -1,4 +1,4 @@
-"""The store: completed checkpoints of many jobs in one directory, found by job and sequence, shared by content.
+"""Completed checkpoints of many jobs in one directory, found by job and sequence, shared by content.
 
     ROOT/.lock                    held while the store is open
     ROOT/.scratch/                snapshots before they are taken in; emptied at every start
@@ -181,7 +181,7 @@ class CheckpointStore:
         return reception
 
     def _take_over(self, key: Key, partial: Path) -> tuple[Manifest, MappedFile] | None:
-        """Give the newest attempt at this checkpoint or an earlier one of the job, if nobody uses it, this checkpoint's name.
+        """Rename the newest unused attempt at this checkpoint, or at an earlier one of the job, to this checkpoint.
 
         If it is the open file of a dropped checkpoint, return that. Of the other attempts MAX_GIVEN_UP remain.
         """
