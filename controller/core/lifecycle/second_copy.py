@@ -41,7 +41,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         return
     if not cluster.hosts[job.standby].is_volunteer:
         return
-    serves = _serves(cluster, job)
+    serves = job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
     held = [copy.stored.step for copy in job.checkpoints.values() if serves and job.vault in copy.holders]
     newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
     own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
@@ -87,10 +87,6 @@ def _streams_fill(cluster: Cluster, links: Sequence[int]) -> bool:
             planned[link] += flow.cap_bytes_per_s
     room = cluster.capacity.checkpoint_column
     return any(load >= FULL * float(room[link]) for link, load in planned.items())
-
-
-def _serves(cluster: Cluster, job: JobState) -> bool:
-    return job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
