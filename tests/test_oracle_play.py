@@ -162,7 +162,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
     answer = admit_of(plan, budgets)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
-    assert answer.timetable.ends_s("j2:a>b") <= 10.0
+    assert answer.timetable.spans["j2:a>b"][-1].until_s <= 10.0
 
 
 def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:

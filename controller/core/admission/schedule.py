@@ -41,6 +41,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ from topologies.spec import DirectedLink
 SLIPPED = 0.05  # of a payload: a migration that is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
 
+by_due = attrgetter("due_s", "key")  # the order of due times, ties by key
 Spans = list[tuple[int, float, float, float]]  # (number of the migration, from, until, bytes/s)
 
 
@@ -105,11 +107,6 @@ class Timetable:
         spans = self.spans.get(key)
         return spans[0].from_s if spans else math.inf
 
-    def ends_s(self, key: str) -> float:
-        """Return the time of its last byte; minus infinity for a migration without spans."""
-        spans = self.spans.get(key)
-        return spans[-1].until_s if spans else -math.inf
-
     def next_change_s(self, now_s: float) -> float:
         """Return the next moment after `now_s` at which some rate changes; infinity if none does."""
         edges = (edge for spans in self.spans.values() for s in spans for edge in (s.from_s, s.until_s))
@@ -135,11 +132,6 @@ def timetable(
     keys = [request.key for request in ordered]
     who = frozenset(key for key, is_late in zip(keys, late.tolist(), strict=True) if is_late)
     return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, who)
-
-
-def by_due(request: MigrationRequest) -> tuple[float, str]:
-    """Return the order of due times, ties by key."""
-    return request.due_s, request.key
 
 
 # ---------------------------------------------------------------- migrations as columns

@@ -108,23 +108,13 @@ def choose_host(
     draw: float,
     among: Collection[str] | None = None,
 ) -> DestinationChoice | NoDestination:
-    """Return P2's choice among volunteers: these hosts, or all but those that lately failed to take the job's checkpoint."""
+    """Return P2's choice among volunteers: these hosts, or all but those that lately failed to take the job's checkpoint.
+
+    They are reached from the best of `sources`; no source: nothing to carry. A move goes by whichever way is widest, not only by
+    the tree's.
+    """
     if among is None:
         among = cluster.fit_hosts(cluster.jobs[wanted.job])
-    return rule(wanted, candidates(cluster, wanted, sources, free, among), draw=draw)
-
-
-def candidates(
-    cluster: Cluster,
-    wanted: PlacementRequest,
-    sources: Collection[str],
-    free: Floats,
-    among: Collection[str],
-) -> Candidates:
-    """Return volunteers that could take the job, reached from the best of `sources`; no source: nothing to carry.
-
-    A move goes by whichever way is widest, not only by the tree's.
-    """
     places = cluster.places
     able = np.array([host.usable for host in cluster.volunteers], dtype=bool)
     taken = np.array([host.taken_gpus for host in cluster.volunteers], dtype=float)
@@ -152,7 +142,7 @@ def candidates(
     away_s = (
         slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
     )
-    return Candidates(
+    candidates = Candidates(
         places.names[rows],
         places.buildings[rows],
         (places.gpus - taken)[rows],
@@ -165,6 +155,7 @@ def candidates(
         away_s + wanted.restart_s,
         added[rows],
     )
+    return rule(wanted, candidates, draw=draw)
 
 
 def crowding_s(cluster: Cluster, job: JobState) -> Floats:

@@ -275,7 +275,9 @@ def _admit(
     mostly_there = choice.host == job.standby and job.sent_bytes is not None and not rescue
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
-    size, links = granted_bytes(cluster, job), cluster.routes.way(*ends)
+    # a flow gets a little less than its grant, for which a reservation allows
+    size = job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
+    links = cluster.routes.way(*ends)
     asked = MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
     commitments, share = committed(cluster, movable=True), cluster.capacity.spendable
     ways = [links]
@@ -304,11 +306,9 @@ def _begin_move(
     constant = floor = answer.admitted[job.name]
     reservation, lead_s = None, final_lead_s(cluster, job, job.host)
     if cluster.policy.rates_vary:
-        table = answer.timetable
-        begins_s, ends_s = table.begins_s(job.name), table.ends_s(job.name)
-        reserved_bytes = sum(
-            span.rate_bytes_per_s * (span.until_s - span.from_s) for span in table.spans[job.name]
-        )
+        spans = answer.timetable.spans[job.name]
+        begins_s, ends_s = spans[0].from_s, spans[-1].until_s
+        reserved_bytes = sum(span.rate_bytes_per_s * (span.until_s - span.from_s) for span in spans)
         floor = reserved_bytes / (ends_s - begins_s)
         reservation = Reservation(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
@@ -353,11 +353,6 @@ def _notice_s(cluster: Cluster, job: JobState) -> float:
     """Return the seconds that are left of the notice of the job's host; 0 without one."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
     return 0.0 if reclaim_at_s is None else max(0.0, reclaim_at_s - cluster.now_s)
-
-
-def granted_bytes(cluster: Cluster, job: JobState) -> float:
-    """Return the bytes to grant for the payload: a flow gets a little less than its grant, for which a reservation allows."""
-    return job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
 
 
 def final_lead_s(cluster: Cluster, job: JobState, source: str) -> float:

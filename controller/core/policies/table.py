@@ -84,11 +84,6 @@ class UserFunction:
     """A user's function in a column of a row (`controller.user_policies`): what it reads and does is not known."""
 
 
-def _written(function: object) -> object:
-    """Return the function itself, without the parameters that a row gives it."""
-    return _written(function.func) if isinstance(function, partial) else function
-
-
 @dataclass(frozen=True)
 class Policy:
     """Row of a system: a function for each decision, and switches where it differs in more than a function."""
@@ -133,12 +128,12 @@ class Policy:
 
         Without admission TCP shares links, and grants are advice.
         """
-        return _written(self.admit) is not admission.admit_all
+        return self.admit is not admission.admit_all
 
     @cached_property
     def rates_vary(self) -> bool:
         """True if `admit` answers with a timetable, which no user's function does: migrations have reservations, with margins."""
-        return _written(self.admit) is admission.fluid_edf
+        return self.admit is admission.fluid_edf
 
     @cached_property
     def counts_congestion(self) -> bool:

@@ -233,8 +233,6 @@ class SpotQueue:
 
     def expire(self, now_s: float) -> list[int]:
         """Remove the offers whose time is over, and name them, oldest first."""
-        if now_s < self._next_lapse_s():
-            return []
         over = [offer.offer_id for offer in self._offers.values() if offer.expires_s <= now_s]
         for offer_id in over:
             del self._offers[offer_id]
@@ -259,11 +257,9 @@ class SpotQueue:
 
     def next_deadline_s(self) -> float:
         """Return the time at which the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
-        return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
-
-    def _next_lapse_s(self) -> float:
-        """Return when the oldest offer lapses: all stand equally long."""
-        return next(iter(self._offers.values())).expires_s if self._offers else math.inf
+        # all offers stand equally long
+        lapses_s = next(iter(self._offers.values())).expires_s if self._offers else math.inf
+        return min(lapses_s, min(map(self._leaves_s, self._impatient()), default=math.inf))
 
     def _check_new(self, job: SpotJob) -> None:
         if job.key in self._fresh or job.key in self._interrupted:
