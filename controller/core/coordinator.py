@@ -146,8 +146,7 @@ def send_orders(cluster: Cluster) -> None:
             if flow.reservation is not None:
                 flow.reservation.told = True
             continue
-        wait = cluster.timeouts.get(job.name)
-        if flow.is_recovery and job.phase is Phase.FETCHING and (wait is None or not wait.holds(job)):
+        if flow.is_recovery and job.phase is Phase.FETCHING and job.name not in cluster.timeouts:
             cluster.arm_timeout(job, TIMEOUT_FACTOR * (start_s(cluster, job) + _fetch_s(cluster, flow)))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent=flow.is_recovery))
 

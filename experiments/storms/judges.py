@@ -159,7 +159,7 @@ class StormJudges:
                 if job is None or (job.host, job.attempt) != (host, attempt):
                     return
                 wait = cluster.timeouts.get(name)
-                asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
+                asks = wait is not None and wait.asked > 0  # what has become of it
                 if job.phase is not Phase.RUNNING or job.final_sequence is not None or asks:
                     return
                 steps = [

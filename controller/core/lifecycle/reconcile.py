@@ -212,23 +212,18 @@ def _expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]
     for job in cluster.jobs_on(host):
         if job.phase is not Phase.RUNNING:
             continue
-        wait = cluster.timeouts.get(job.name)
         if (job.name, job.attempt) in claimed:
-            if wait is not None and wait.phase is Phase.RUNNING:
-                del cluster.timeouts[job.name]
-        elif wait is None:
+            cluster.timeouts.pop(job.name, None)
+        elif job.name not in cluster.timeouts:
             cluster.arm_timeout(job, 0.0)
 
 
 def retry_overdue(cluster: Cluster) -> None:
     """Send the order of each job again whose timeout has passed, or give it up."""
     for name, wait in list(cluster.timeouts.items()):
-        if cluster.now_s < wait.until_s:
+        if cluster.now_s < wait.until_s or cluster.timeouts.get(name) is not wait:
             continue
-        del cluster.timeouts[name]
         job = cluster.jobs[name]
-        if not wait.holds(job):
-            continue
         asked, host = wait.asked + 1, job.host or ""
         flows = [flow for flow in cluster.flows.values() if flow.job == name and flow.destination == host]
         if job.phase is not Phase.FETCHING and asked > MAX_UNANSWERED and cluster.hosts[host].connected:
@@ -243,7 +238,7 @@ def retry_overdue(cluster: Cluster) -> None:
             interrupt(cluster, job, "checkpoint_lost")
         else:
             cluster.orders[flows[0].key] = None
-        if wait.holds(job):
+        if cluster.timeouts.get(name) is wait:
             cluster.arm_timeout(job, 2.0 * wait.within_s, asked)
 
 

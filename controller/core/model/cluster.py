@@ -70,7 +70,9 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
-    timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`reconcile`)
+    timeouts: dict[str, Timeout] = field(
+        default_factory=dict
+    )  # job -> until when its phase may last (`reconcile`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     # made of the fields above:
@@ -120,12 +122,13 @@ class Cluster:
     def advance(self, job: JobState, trigger: str) -> None:
         """Take the transition that the table has for `trigger`; anything else is a bug that carries its story.
 
-        P1 plans again when a job begins to run, or runs no more.
+        Nothing is awaited of its former phase. P1 plans again when a job begins to run, or runs no more.
         """
         before = job.phase
         if (before, trigger) not in TRANSITIONS:
             raise InvariantBroken(job.name, f"no transition {trigger!r} from {before}")
         job.phase = TRANSITIONS[before, trigger]
+        self.timeouts.pop(job.name, None)
         self.plan_stale |= before is Phase.RUNNING or job.phase is Phase.RUNNING
         if job.phase in OVER:
             self.jobs.over(job)
@@ -243,16 +246,11 @@ class Cluster:
     def arm_timeout(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """Expect the end of the job's present phase within that time; else its reason is asked for."""
         within_s = max(LEAST_LEASES * self.protocol.lease_s, within_s)
-        self.timeouts[job.name] = Timeout(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
+        self.timeouts[job.name] = Timeout(self.now_s + within_s, within_s, asked)
 
     def next_timeout_s(self) -> float:
         """Return the time at which the first awaited message is overdue; inf if none is awaited."""
-        while self.timeouts:
-            first_s, name = min([(wait.until_s, name) for name, wait in self.timeouts.items()])
-            if self.timeouts[name].holds(self.jobs[name]):
-                return first_s
-            del self.timeouts[name]
-        return inf
+        return min([wait.until_s for wait in self.timeouts.values()], default=inf)
 
     def offers_of(self, host: HostState) -> list[int]:
         """Return the numbers of the spot offers of a host that stand, in order."""

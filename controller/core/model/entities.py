@@ -177,15 +177,9 @@ class JobState:
 class Timeout:
     """A time by which a job's agent, or its receiver, is to report; how long it was given, how often it was asked before."""
 
-    phase: Phase
-    attempt: int
     until_s: float
     within_s: float
     asked: int = 0
-
-    def holds(self, job: JobState) -> bool:
-        """Return True if the job still waits for that message."""
-        return job.phase is self.phase and job.attempt == self.attempt
 
 
 @dataclass
