@@ -26,7 +26,6 @@ from testbed.agent.core.agent import AgentCore
 from testbed.messages import JobSpec
 from testbed.workloads import runner
 from tests.world import World, a_running_job, small_campus
-from topologies.errors import SpecError
 from topologies.spec import Role
 
 WIDE = JobSpec("wide", 200, 0.1, 2_000_000, gpus=2)
@@ -162,10 +161,3 @@ def test_gpu_time_and_cost_are_counted_for_each_gpu() -> None:
         assert lost_s > 0.0
         [dispatched] = [fact for _, fact in run.facts if isinstance(fact, f.JobDispatched)]
         assert dispatched.cost == gpus
-
-
-def test_a_scenario_says_how_many_gpus_a_host_has_at_most() -> None:
-    with pytest.raises(SpecError, match=r"jobs\.wide\.gpus = 3: at most 2: no volunteer host has more such"):
-        loads(SCENARIO.replace("GPUS", "3"))
-    with pytest.raises(SpecError, match=r"jobs\.wide\.gpus = 0: a whole number from 1"):
-        loads(SCENARIO.replace("GPUS", "0"))

@@ -7,7 +7,6 @@ import pytest
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies import files
-from topologies.errors import SpecError
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
 
@@ -77,19 +76,3 @@ def test_both_directions_of_a_directed_graph_are_one_trunk(tmp_path: Path) -> No
     trunks = [link for link in campus.links if {link.a, link.b} <= campus.switch_by_name.keys()]
     assert len(trunks) == len(RING)
     assert {link.rate_bytes_per_s for link in trunks} == {2 * GBIT_PER_S}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("<graphml", "a graph in GraphML"),
-        ("<html></html>", "a graph in GraphML"),
-        (ABILENE.format(nodes=NODES, edges=edge(0, 1)), "links that join every node"),
-        (ABILENE.format(nodes='<node id="0"/>', edges=""), "2 to 200 nodes"),
-    ],
-)
-def test_a_file_that_is_no_network_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "mine.graphml"
-    path.write_text(text)
-    with pytest.raises(SpecError, match=f"mine.graphml: .*{said}"):
-        files.load(path)

@@ -15,33 +15,15 @@ from experiments.worlds.virtual import simulate
 from testbed.program import Program
 from tests.doc_pages import commands
 from tests.live_campus import needs_root, running
+from tests.test_wrong_input import RIGHT
 from topologies.errors import SpecError
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
-HEAD = 'name = "mine"\ncampus = "example:twohouses"\nduration = "10 min"\n'
-OWN = """
-[[jobs]]
-name = "shell"
-command = ["./adding.sh", "x", "x"]
-steps = 100
-step = "1 s"
-payload = "2 GB"
-environment = { LEVEL = 3 }
-
-[[jobs]]
-at = "2 min"
-workload = "counting:Counting"
-steps = 50
-step = "2 s"
-payload = "1 GB"
-memory = "4 GB"
-loss_budget = "5 min"
-params = { steps = 50, fast = true, note = "a" }
-"""
+OWN = RIGHT["own jobs"]
 
 
 def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
-    return loads(HEAD + text, folder=folder)
+    return loads(text, folder=folder)
 
 
 def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission() -> None:
@@ -80,36 +62,6 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
     finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
     assert finished.keys() == {"shell", "own2"}
     assert 10.0 < finished["shell"] < 20.0
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "says"),
-    [
-        ("[[jobs]]\nsteps = 3\n", "jobs #1.step", "needed"),
-        (OWN.replace("steps = 100", "stepz = 100"), "jobs.shell.steps", "needed: a whole number"),
-        (OWN.replace('"2 GB"', '"2 parsecs"'), "jobs.shell.payload", "parsecs"),
-        (OWN.replace('at = "2 min"', 'at = "-2 min"'), "jobs #2.at", "a duration"),
-        (OWN.replace('"counting:', '"counting'), "jobs #2.workload", "module:Class"),
-        (
-            OWN.replace("environment", 'checkpoint_signal = "SIGKILL"\nenvironment'),
-            "checkpoint_signal",
-            "SIGTERM",
-        ),
-        (OWN.replace('"4 GB"', '"400 GB"'), "jobs.own2", "GPU has"),
-        (OWN.replace("LEVEL", '"MY LEVEL"'), "jobs.shell.environment", "'MY LEVEL': names of"),
-        (OWN.replace("LEVEL = 3", 'LEVEL = "\\u0000"'), "jobs.shell.environment", "{'LEVEL': "),
-        (OWN.replace('"2 s"', '"1e-9 s"'), "jobs #2.step", "1e-09"),
-        (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
-        (OWN.replace("[[jobs]]", "[[jobs.own]]").replace('"shell"', '"j7"'), "jobs.name", "j1, j2"),
-    ],
-)
-def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
-    text: str, key: str, says: str
-) -> None:
-    with pytest.raises(SpecError) as error:
-        scenario(text)
-    assert key in str(error.value)
-    assert says in str(error.value)
 
 
 def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(

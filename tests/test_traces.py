@@ -190,17 +190,6 @@ def test_more_reclaims_than_the_hosts_have_room_for_are_refused_with_their_numbe
 
 
 # ---------------------------------------------------------------- parts of a trace that a user's function made
-def job(**wrong: object) -> JobDraw:
-    right: dict[str, object] = {
-        "name": "a",
-        "payload_bytes": 9,
-        "steps": 5,
-        "step_s": 1.0,
-        "dirty_fraction": 0.0,
-    }
-    return JobDraw(**right | {"memory_bytes": 0.0, "min_capability": 0.0, "loss_budget_s": 9.0} | wrong)  # type: ignore[arg-type]
-
-
 def traffic(epoch_s: float = 5.0, rates: tuple[float, ...] = (1.0,), parallel: int = 1) -> BackgroundTraffic:
     return BackgroundTraffic(epoch_s, (("h1", "h2"),), (rates,), (parallel,))
 
@@ -208,22 +197,12 @@ def traffic(epoch_s: float = 5.0, rates: tuple[float, ...] = (1.0,), parallel: i
 @pytest.mark.parametrize(
     ("made", "key", "allowed"),
     [
-        (lambda: job(payload_bytes=0), "job a.payload", ""),
-        (lambda: job(steps=2.5), "job a.steps", ""),
-        (lambda: job(step_s=0.0), "job a.step", ""),
-        (lambda: job(name=""), "job", "1 to 64"),
-        (lambda: job(name="a b"), "job", "letters, digits"),
         (lambda: OwnerEvent(-1.0, "h1"), "event of h1.at", ""),
         (lambda: OwnerEvent(5.0, "h1", "steal"), "event of h1.kind", "one of reclaim, return"),
         (lambda: traffic(epoch_s=0.0), "background.epoch", ""),
         (lambda: traffic(rates=(1.0, 2.0)), r"background.rates\[0\]", "one rate a flow"),
         (lambda: traffic(rates=(math.inf,)), r"background.rates\[0\]", "finite"),
         (lambda: traffic(parallel=0), "background.parallel", ""),
-        (
-            lambda: Trace("", (), (OwnerEvent(5.0, "h1"), OwnerEvent(6.0, "h1"))),
-            "owner_events.h1",
-            "hosts begin lent",
-        ),
     ],
 )
 def test_a_wrong_part_is_named_with_what_is_allowed(
