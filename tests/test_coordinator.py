@@ -249,7 +249,7 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
     world = a_world(3, 1, offer_ttl_s=2.0)
     host = a_running_job(world, job("a"), at_s=4.0)
     assert world.of(f.OfferLapsed)
-    assert not world.coordinator.cluster.offers
+    assert not world.coordinator.cluster.queue.standing()
     world.reclaim(host, 15.0)
     world.run(5.0)
     assert len(world.of(f.MigrationAdmitted)) == 1

@@ -34,7 +34,7 @@ WIDE = JobSpec("wide", 200, 0.1, 2_000_000, gpus=2)
 # ---------------------------------------------------------------- the queue
 def waiting(*jobs: SpotJob, behind: dict[int, int], ttl_s: float = 0.0) -> SpotQueue:
     """A queue in which these jobs wait; `behind`: offer -> GPUs that are free behind it."""
-    queue = SpotQueue(Controller(Rule(8.0)), ttl_s, gpus_behind=behind.__getitem__)
+    queue = SpotQueue(Controller(Rule(8.0)), ttl_s, gpus_behind=lambda offer: behind[offer.offer_id])
     for number, job in enumerate(jobs):
         assert queue.submit(job, float(number), 0.0) == Queued(number)
     return queue

@@ -68,7 +68,7 @@ def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
     assert queue.submit(job("late"), 10.0, 0.0) == Dispatch(
         "late", 2, 0.0, True
     )  # 1 is over, if still listed
-    assert queue.expire(10.0) == [1]
+    assert [offer.offer_id for offer in queue.expire(10.0)] == [1]
 
 
 def test_a_withdrawn_offer_is_not_used() -> None:
@@ -148,7 +148,7 @@ def test_no_job_is_lost_or_runs_twice_and_no_offer_is_used_twice(
         elif action == "return" and running:
             answer = queue.requeue_at_head(job(running.pop()), now_s)
         else:
-            assert all(offer_id not in used for offer_id in queue.expire(now_s))
+            assert all(offer.offer_id not in used for offer in queue.expire(now_s))
         if isinstance(answer, Dispatch):
             assert answer.job not in running
             assert answer.offer_id not in used

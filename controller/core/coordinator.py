@@ -338,7 +338,7 @@ class Coordinator:
             serve_waiting(cluster)
             improve_standby(cluster)
 
-    def _gpus_behind(self, offer: int) -> int:
+    def _gpus_behind(self, offer: Offer) -> int:
         """Return how many GPUs a job that takes an offer can have, for the queue."""
         return gpus_behind(self.cluster, offer)
 

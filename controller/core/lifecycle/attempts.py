@@ -252,7 +252,6 @@ def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
     """Withdraw offers of the host until `keep` are left."""
     for number in cluster.offers_of(host)[keep:]:
         cluster.queue.withdraw_offer(number)
-        del cluster.offers[number]
 
 
 def start_s(cluster: Cluster, job: JobState) -> float:

@@ -90,17 +90,17 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
         return
-    if _idle_gpus(cluster) - len(cluster.offers) <= cluster.terms.spare_gpus:  # all of them are kept
+    if (
+        _idle_gpus(cluster) - len(cluster.queue.standing()) <= cluster.terms.spare_gpus
+    ):  # all of them are kept
         return
     cluster.offers_made += 1
-    number = cluster.offers_made
-    gpu = cluster.campus.gpu_by_name[host.spec.gpu_model or ""]
-    cluster.offers[number] = host.name
-    answer = cluster.queue.offer(number, cluster.now_s, gpu.memory_bytes, gpu.compute_capability)
+    number, gpu = cluster.offers_made, cluster.campus.gpu_by_name[host.spec.gpu_model or ""]
+    answer = cluster.queue.offer(number, cluster.now_s, gpu.memory_bytes, gpu.compute_capability, host.name)
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
     elif isinstance(answer, Lapsed):
-        _lapsed(cluster, number)
+        cluster.record(facts.OfferLapsed(host.name))
 
 
 def _idle_gpus(cluster: Cluster) -> int:
@@ -108,12 +108,11 @@ def _idle_gpus(cluster: Cluster) -> int:
     return sum(host.free_gpus for host in cluster.volunteers if host.usable)
 
 
-def gpus_behind(cluster: Cluster, offer: int) -> int:
+def gpus_behind(cluster: Cluster, offer: Offer) -> int:
     """Return how many GPUs a job that takes this offer can have: those free on its host, less those kept as spares."""
-    name = cluster.offers[offer]
-    offered_elsewhere = sum(other != name for other in cluster.offers.values())
+    offered_elsewhere = sum(other.host != offer.host for other in cluster.queue.standing())
     spendable = _idle_gpus(cluster) - offered_elsewhere - cluster.terms.spare_gpus
-    return min(cluster.hosts[name].free_gpus, spendable)
+    return min(cluster.hosts[offer.host].free_gpus, spendable)
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
@@ -135,8 +134,8 @@ def serve_waiting(cluster: Cluster) -> None:
 
 def expire_offers(cluster: Cluster) -> None:
     """Take offers whose time is over from the queue; their GPUs stay destinations for migrations."""
-    for number in cluster.queue.expire(cluster.now_s):
-        _lapsed(cluster, number)
+    for offer in cluster.queue.expire(cluster.now_s):
+        cluster.record(facts.OfferLapsed(offer.host))
 
 
 def send_off_waiting(cluster: Cluster) -> None:
@@ -148,21 +147,14 @@ def send_off_waiting(cluster: Cluster) -> None:
 def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
     """Return P2's choice among the offers that stand."""
     state = cluster.jobs[job.key]
-    hosts = {offer.offer_id: cluster.offers[offer.offer_id] for offer in offers}
-    standing = set(hosts.values())
+    standing = {offer.host for offer in offers}
     host = _host_for(cluster, state, standing & cluster.fit_hosts(state) or standing)
-    return min((number for number, name in hosts.items() if name == host), default=None)
+    return min((offer.offer_id for offer in offers if offer.host == host), default=None)
 
 
 def _take_offer(cluster: Cluster, taken: Dispatch) -> None:
-    host = cluster.hosts[cluster.offers.pop(taken.offer_id)]
-
-    job = cluster.jobs[taken.job]
+    job, host = cluster.jobs[taken.job], cluster.hosts[taken.host]
     dispatch(cluster, job, host, (1.0 * job.spec.gpus, taken.delay_s) if taken.first else None)
-
-
-def _lapsed(cluster: Cluster, number: int) -> None:
-    cluster.record(facts.OfferLapsed(cluster.offers.pop(number)))
 
 
 def _spot_job(job: JobState) -> SpotJob:

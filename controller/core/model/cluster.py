@@ -64,7 +64,6 @@ class Cluster:
     rates_stale: bool = False  # links are to be shared again
     orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to get orders
     jobs: JobTable = field(default_factory=JobTable)
-    offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
@@ -254,7 +253,7 @@ class Cluster:
 
     def offers_of(self, host: HostState) -> list[int]:
         """Return the numbers of the spot offers of a host that stand, in order."""
-        return sorted(number for number, name in self.offers.items() if name == host.name)
+        return [offer.offer_id for offer in self.queue.standing() if offer.host == host.name]
 
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Return the address, port and ticket to which a flow is sent."""

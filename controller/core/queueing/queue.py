@@ -52,6 +52,7 @@ class Offer:
     memory_bytes: float = math.inf
     capability: float = math.inf
     made_s: float = 0.0
+    host: str = ""  # where it is
 
     def suits(self, job: SpotJob) -> bool:
         """Return whether the job can run on it."""
@@ -80,6 +81,7 @@ class Dispatch:
     offer_id: int
     delay_s: float
     first: bool
+    host: str = ""  # of the offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class SpotQueue:
         controller: Controller,
         offer_ttl_s: float = math.inf,
         choose: Choose = lambda job, offers: offers[0].offer_id,  # the oldest
-        gpus_behind: Callable[[int], int] = lambda offer_id: 1,
+        gpus_behind: Callable[[Offer], int] = lambda offer: 1,
     ) -> None:
         if not offer_ttl_s >= 0.0:
             raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
@@ -200,6 +202,7 @@ class SpotQueue:
         now_s: float,
         memory_bytes: float = math.inf,
         capability: float = math.inf,
+        host: str = "",
     ) -> Dispatch | Standing | Lapsed:
         """Offer a GPU that became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
 
@@ -209,7 +212,7 @@ class SpotQueue:
             raise ValueError(f"offer {offer_id} stands already")
         self._gap_began_s = now_s
         self.controller.spot(now_s)
-        made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
+        made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s, host)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
             if self._fits(waiting.job, made):
                 self.cancel(waiting.job.key)
@@ -231,11 +234,11 @@ class SpotQueue:
         waiting = self._interrupted.pop(key, None) or self._fresh.pop(key, None)
         return waiting is not None
 
-    def expire(self, now_s: float) -> list[int]:
-        """Remove the offers whose time is over, and name them, oldest first."""
-        over = [offer.offer_id for offer in self._offers.values() if offer.expires_s <= now_s]
-        for offer_id in over:
-            del self._offers[offer_id]
+    def expire(self, now_s: float) -> list[Offer]:
+        """Remove and return the offers whose time is over, oldest first."""
+        over = [offer for offer in self._offers.values() if offer.expires_s <= now_s]
+        for offer in over:
+            del self._offers[offer.offer_id]
         return over
 
     def renege(self, now_s: float) -> list[Reneged]:
@@ -279,7 +282,7 @@ class SpotQueue:
         )
 
     def _fits(self, job: SpotJob, offer: Offer) -> bool:
-        return offer.suits(job) and (job.gpus == 1 or self._gpus_behind(offer.offer_id) >= job.gpus)
+        return offer.suits(job) and (job.gpus == 1 or self._gpus_behind(offer) >= job.gpus)
 
     def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
         suitable = [o for o in self._offers.values() if o.expires_s > now_s and self._fits(waiting.job, o)]
@@ -296,4 +299,4 @@ class SpotQueue:
             self.controller.left(delay_s)
         else:
             self.controller.lost(offer.made_s)
-        return Dispatch(waiting.job.key, offer.offer_id, delay_s, waiting.first)
+        return Dispatch(waiting.job.key, offer.offer_id, delay_s, waiting.first, offer.host)
