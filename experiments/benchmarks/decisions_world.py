@@ -68,7 +68,6 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
         host.data_port = 7200
         host.connected = True
         host.lent = True
-        world.apart.discard(host.name)
         world.lease(host, HISTORY_S + protocol.lease_s)
     idle = volunteers[1::2]
     # jobs that were started an hour ago, each with a standby that its checkpoints go to

@@ -129,8 +129,8 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
     """
     routes = cluster.routes if routes is None else routes
     commitments: list[Commitment] = []
-    for flow in cluster.flows.values() if cluster.apart else cluster.flows.firm():
-        connected = flow.source not in cluster.apart
+    for flow in cluster.flows.values():
+        connected = cluster.hosts[flow.source].connected
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.borrows and flow.traffic_class is TrafficClass.PRESYNC:
@@ -145,15 +145,15 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Return the flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
-    firm, apart = cluster.flows.firm(), cluster.apart
-    return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
+    firm, hosts = cluster.flows.firm(), cluster.hosts
+    return [(f, f.reservation) for f in firm if f.reservation is not None and hosts[f.source].connected]
 
 
 def count_sent(cluster: Cluster) -> None:
     """Count what has been sent of each reservation until now."""
     for flow in cluster.flows.firm():
         if flow.reservation is not None:
-            connected = flow.source not in cluster.apart
+            connected = cluster.hosts[flow.source].connected
             flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
@@ -231,7 +231,7 @@ def _shared(cluster: Cluster, rows: FlowRows, is_stream: Mask) -> tuple[Floats, 
     Streams of checkpoints share what is lent of the reserve on top.
     """
     flows, paths = rows
-    bounds = [_bounds(flow, flow.source not in cluster.apart) for flow in flows]
+    bounds = [_bounds(flow, cluster.hosts[flow.source].connected) for flow in flows]
     floor, cap = np.array(bounds, dtype=float).reshape(-1, 2).T.copy()
     if cluster.policy.recoveries_first and not is_stream.all():
         _raise_recoveries(cluster, rows, floor)
@@ -250,7 +250,8 @@ def _raise_recoveries(cluster: Cluster, rows: FlowRows, floor: Floats) -> None:
     """Raise the floors of recoveries to all that other floors leave of their ways, the shortest recovery first."""
     flows, paths = rows
     left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
-    recoveries = [n for n, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
+    connected = [cluster.hosts[flow.source].connected for flow in flows]
+    recoveries = [n for n, flow in enumerate(flows) if flow.is_recovery and connected[n]]
     for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
         if len(way):

@@ -189,8 +189,8 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
 
 def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
     """Return the flows of migrations with a connected sender, in the order of their admission."""
-    flows, apart = cluster.flows.values(), cluster.apart
-    return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and f.source not in apart]
+    flows, hosts = cluster.flows.values(), cluster.hosts
+    return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and hosts[f.source].connected]
 
 
 def _is_hot(cluster: Cluster, ends: Ends, way: Way) -> bool:

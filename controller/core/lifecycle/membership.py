@@ -31,7 +31,6 @@ def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Record that nothing can be sent there; its jobs are fenced once its lease has lapsed."""
     host.connected = False
-    cluster.apart.add(host.name)
     cluster.plan_stale = cluster.rates_stale = True
     cluster.fence(host, max(cluster.now_s, host.lease_until_s + cluster.protocol.fence_margin_s))
     cluster.hazards.lose(host.name, cluster.now_s)

@@ -75,8 +75,8 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
         for job in jobs:
             _record_degraded(cluster, job, "this system does not migrate")
         return
-    apart = cluster.apart  # they are planned for when they come back
-    jobs = [job for job in jobs if job.phase is Phase.RUNNING and job.host not in apart]
+    # jobs of hosts that are not connected are planned for when these come back
+    jobs = [job for job in jobs if job.phase is Phase.RUNNING and cluster.hosts[job.host or ""].connected]
     jobs.sort(key=lambda job: (_notice_s(cluster, job), -job.spec.memory_bytes, job.name))
     reasons = {job.name: _move(cluster, job, rescue=False) for job in jobs}
     if cluster.policy.short_notices:

@@ -158,14 +158,14 @@ def improve_standby(cluster: Cluster) -> None:
 
 def _needing_protection(cluster: Cluster) -> list[JobState]:
     """Return the jobs that run on a volunteer that can receive orders, and were not stopped, by name."""
-    running, volunteers, apart = Phase.RUNNING, cluster.places.number, cluster.apart
+    running, volunteers = Phase.RUNNING, cluster.places.number
     return [
         job
         for job in cluster.jobs.unfinished
         if job.phase is running
         and job.final_sequence is None
         and job.host in volunteers
-        and job.host not in apart
+        and cluster.hosts[job.host].connected
     ]
 
 

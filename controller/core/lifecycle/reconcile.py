@@ -63,7 +63,6 @@ def join(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
     """Accept the agent: it may run jobs from here on, and is sent what it is to expect."""
     now_s, protocol = cluster.now_s, cluster.protocol
     host.connected, host.fence_at_s = True, inf
-    cluster.apart.discard(host.name)
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
     host.lent = hello.lent
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s

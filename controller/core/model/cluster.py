@@ -81,7 +81,6 @@ class Cluster:
     )  # volunteers by number, and where they are in the tree of routes
     volunteers: list[HostState] = field(init=False, repr=False)  # in the order of their numbers
     ownerless: list[HostState] = field(init=False, repr=False)  # the others, by name
-    apart: set[str] = field(init=False)  # hosts that are not connected
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent
     paths: PathCache = field(init=False, repr=False)  # routes as numbers of links
     installation: RouteInstallation = field(init=False, repr=False)  # of pinned routes in the network
@@ -95,7 +94,6 @@ class Cluster:
         by_name = [host for _, host in sorted(self.hosts.items())]
         self.volunteers = [host for host in by_name if host.is_volunteer]
         self.ownerless = [host for host in by_name if not host.is_volunteer]
-        self.apart = {host.name for host in by_name if not host.connected}
         self._find_places()
         self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
         self.paths = PathCache(self.network, self.routes, self.protocol.paths)
