@@ -17,7 +17,6 @@ import os
 import re
 import resource
 import secrets
-import select
 import subprocess
 import threading
 import time
@@ -339,33 +338,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def monitor(
-        self, hosts: Sequence[Any] | None = None, timeoutms: int = -1
-    ) -> Iterator[tuple[Any, str] | tuple[None, None]]:
-        """Yield (host, line) of the output of `hosts` (default: all); (None, None) after each `timeoutms` of silence.
-
-        Mininet's own also wakes for room to write, which there always is: it spins, and no time-out ends.
-        """
-        poller = select.poll()
-        by_descriptor = {}
-        for host in self.hosts if hosts is None else hosts:
+    def monitor(self, hosts: Sequence[Any] | None = None, timeoutms: int = -1) -> Any:
+        """Do as Mininet's, with a shell on each of these hosts."""
+        hosts = self.hosts if hosts is None else hosts
+        for host in hosts:
             host.startShell()
-            poller.register(host.stdout, select.POLLIN)
-            by_descriptor[host.stdout.fileno()] = host
-        while by_descriptor:
-            ready = poller.poll(timeoutms)
-            for descriptor, event in ready:
-                host = by_descriptor[descriptor]
-                if not event & select.POLLIN:  # its shell has ended
-                    poller.unregister(descriptor)
-                    del by_descriptor[descriptor]
-                    continue
-                line = host.readline()
-                while line is not None:
-                    yield host, line
-                    line = host.readline() if "\n" in host.readbuf else None
-            if not ready:
-                yield None, None
+        return super().monitor(hosts, timeoutms)
 
     def iperf(
         self,
@@ -581,7 +559,7 @@ def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str
 def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
     """Return a quantity given as people write it, or as a number. SpecError for any other."""
     try:
-        return dimension.parse(value) if isinstance(value, str) else float(value)
+        return dimension.units.parse(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError) as error:
         raise SpecError(key, value, f"{error}, or a number") from None
 

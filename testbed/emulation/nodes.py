@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +122,6 @@ class _LazyShell(Node):  # type: ignore[misc]
     campus_id = ""
     on_started: Started | None = None
     environment: Mapping[str, str] = MappingProxyType({})
-    readbuf: str
     starting = True  # Node.__init__ calls startShell: not yet
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -164,53 +162,6 @@ class _LazyShell(Node):  # type: ignore[misc]
         if self.on_started:
             self.on_started(process, self.name)
         return process
-
-    def read(self, size: int = 1024) -> str:
-        """Return the rest of an earlier read at once, else the shell's next output.
-
-        Mininet's own waits for more even if the prompt is left over, so that a command after an interrupted `monitor` hung.
-        """
-        if not self.readbuf:
-            return str(super().read(size))
-        text, self.readbuf = self.readbuf[:size], self.readbuf[size:]
-        return str(text)
-
-    def waitReadable(self, timeoutms: float | None = None) -> Any:  # noqa: N802
-        """Return True if `read` has something, now or within `timeoutms` (None: for ever).
-
-        Mininet's own is satisfied by room to write, which there always is, so that no time-out ends.
-        """
-        if self.readbuf:
-            return True
-        poller = select.poll()
-        poller.register(self.stdout, select.POLLIN)
-        return poller.poll(timeoutms)
-
-    def readline(self) -> str | None:
-        """Return the next line without its end, or None if it is not complete yet.
-
-        Mininet's own doubles what came before.
-        """
-        if "\n" not in self.readbuf:
-            self._read_more()
-        line, end, rest = self.readbuf.partition("\n")
-        if not end:
-            return None
-        self.readbuf = rest
-        return str(line)
-
-    def _read_more(self) -> None:
-        self.readbuf += self.decoder.decode(os.read(self.stdout.fileno(), 1024))
-
-    def sendInt(self, intr: str = "\x03") -> None:  # noqa: N802
-        """Do as Mininet's, unless the command has ended by itself.
-
-        Its prompt would come twice, and end the next command's output.
-        """
-        if not self.readbuf and self.waitReadable(0):
-            self._read_more()
-        if PROMPT not in self.readbuf:
-            super().sendInt(intr)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
         """Do as Mininet's, after starting the shell if need be."""
