@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import topologies.spec as spec
 from experiments.inputs.scenario import demo_scenario
-from topologies import units
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.files import campus54, dumps, examples, load, loads
@@ -70,29 +69,29 @@ def test_an_error_says_where_what_and_what_is_allowed() -> None:
 # ---------------------------------------------------------------- human units
 @given(st.floats(min_value=0.0, max_value=1e300))
 def test_exact_texts_are_read_back_to_the_same_float(value: float) -> None:
-    assert units.parse_rate(units.exact_rate(value)) == value
-    assert units.parse_size(units.exact_size(value)) == value
-    assert units.parse_duration(units.exact_duration(value)) == value
+    assert Dimension.RATE.units.parse(Dimension.RATE.units.text(value)) == value
+    assert Dimension.SIZE.units.parse(Dimension.SIZE.units.text(value)) == value
+    assert Dimension.DURATION.units.parse(Dimension.DURATION.units.text(value)) == value
 
 
 @given(st.floats(min_value=1e-200, max_value=1e200))
 def test_exact_hazards_are_read_back_to_the_same_float(value: float) -> None:
-    assert units.parse_per_time(units.exact_per_time(value)) == value
+    assert Dimension.PER_TIME.units.parse(Dimension.PER_TIME.units.text(value)) == value
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("1 Gbit/s", 125e6), ("12.5 MB/s", 12.5e6), ("8 bit/s", 1.0), ("1e3kbit/s", 125e3)]
 )
 def test_rates_are_bits_or_bytes_as_written(text: str, value: float) -> None:
-    assert units.parse_rate(text) == value
+    assert Dimension.RATE.units.parse(text) == value
 
 
 def test_round_values_are_written_as_people_do() -> None:
-    assert units.exact_rate(125e6) == "1 Gbit/s"
-    assert units.exact_rate(25e6) == "200 Mbit/s"
-    assert units.exact_size(24e9) == "24 GB"
-    assert units.exact_duration(200e-6) == "200 us"
-    assert units.exact_per_time(0.99 / 3600) == "0.99 /h"
+    assert Dimension.RATE.units.text(125e6) == "1 Gbit/s"
+    assert Dimension.RATE.units.text(25e6) == "200 Mbit/s"
+    assert Dimension.SIZE.units.text(24e9) == "24 GB"
+    assert Dimension.DURATION.units.text(200e-6) == "200 us"
+    assert Dimension.PER_TIME.units.text(0.99 / 3600) == "0.99 /h"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_round_values_are_written_as_people_do() -> None:
 )
 def test_other_texts_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="a rate such as"):
-        units.parse_rate(text)
+        Dimension.RATE.units.parse(text)
 
 
 # ---------------------------------------------------------------- campuses that need no file
@@ -200,14 +199,6 @@ def test_ratios_without_dimension_are_invariant(
     interval_s = (2 * size / (hazard * rate)) ** 0.5
     played_interval_s = (2 * played_size / (played_hazard * played_rate)) ** 0.5
     assert played_interval_s == pytest.approx(scale.apply(interval_s, Dimension.DURATION), rel=1e-9)
-
-
-@given(scales, values, values)
-def test_a_rate_rises_by_its_rate_of_change_times_a_duration(
-    scale: Scale, change: float, during: float
-) -> None:
-    played = scale.apply(change, Dimension.RATE_CHANGE) * scale.apply(during, Dimension.DURATION)
-    assert played == pytest.approx(scale.apply(change * during, Dimension.RATE), rel=1e-9)
 
 
 @given(scales)

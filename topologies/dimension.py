@@ -7,12 +7,41 @@ nothing is guessed from the name of a field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from topologies import units
+from topologies.units import plain
+
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*(.*)", re.ASCII)
+
+
+class Units(NamedTuple):
+    """Units of a dimension. A number with its unit means: multiplied by the unit's first factor, divided by its second."""
+
+    suffix: str  # of names of fields; files leave it out and write the unit with the value
+    allowed: str  # in words
+    written: Mapping[str, tuple[float, float]]  # the preferred first
+    only_read: Mapping[str, tuple[float, float]] = MappingProxyType({})
+
+    def parse(self, text: str) -> float:
+        """Return the number that a text with its unit means; ValueError states what is allowed."""
+        found = _QUANTITY.fullmatch(text)
+        factors = {**self.only_read, **self.written}.get("".join(found[2].split())) if found else None
+        if found is None or factors is None or not math.isfinite(float(found[1])):
+            raise ValueError(self.allowed)
+        return float(found[1]) * factors[0] / factors[1]
+
+    def text(self, value: float) -> str:
+        """Return the shortest text that `parse` turns back into this very number."""
+        numbers = [(value * by / times, unit) for unit, (times, by) in self.written.items()]
+        finite = [(number, unit) for number, unit in numbers if math.isfinite(number)]
+        rounded = [(float(f"{number:.12g}"), unit) for number, unit in finite]  # undoes 0.99 / 3600 * 3600
+        texts = [f"{plain(number)} {unit}" for number, unit in (*rounded, *finite)]
+        return min((t for t in texts if self.parse(t) == value), key=lambda t: len(t) + ("." in t))
 
 
 class Dimension(Enum):
@@ -22,52 +51,44 @@ class Dimension(Enum):
     SIZE = (1, 0)
     DURATION = (0, 1)
     RATE = (1, -1)
-    RATE_CHANGE = (1, -2)  # how fast a rate rises
     PER_TIME = (0, -1)  # hazards, arrival rates, Algorithm 1's step
 
     @property
-    def suffix(self) -> str:
-        """The end of names of fields of this dimension; files leave it out and write the unit with the value."""
-        return _SUFFIXES[self]
-
-    def parse(self, text: str) -> float:
-        """Return the number that a text with its unit means; ValueError states what is allowed."""
-        return _PARSERS[self](text)
-
-    def text(self, value: float) -> str:
-        """Return the number with its unit; `parse` gives exactly the same number back."""
-        return _WRITERS[self](value)
+    def units(self) -> Units:
+        """The units of this dimension in files."""
+        return _UNITS[self]
 
 
-def _per_square_second(text: str) -> float:
-    if not text.endswith("/s"):
-        raise ValueError('a rate per second such as "10 MB/s/s"')
-    return units.parse_rate(text[:-2])
-
-
-_SUFFIXES = {
-    Dimension.NUMBER: "",
-    Dimension.SIZE: "_bytes",
-    Dimension.DURATION: "_s",
-    Dimension.RATE: "_bytes_per_s",
-    Dimension.RATE_CHANGE: "_bytes_per_s2",
-    Dimension.PER_TIME: "_per_s",
-}
-_PARSERS: dict[Dimension, Callable[[str], float]] = {
-    Dimension.NUMBER: float,
-    Dimension.SIZE: units.parse_size,
-    Dimension.DURATION: units.parse_duration,
-    Dimension.RATE: units.parse_rate,
-    Dimension.RATE_CHANGE: _per_square_second,
-    Dimension.PER_TIME: units.parse_per_time,
-}
-_WRITERS: dict[Dimension, Callable[[float], str]] = {
-    Dimension.NUMBER: units.plain,
-    Dimension.SIZE: units.exact_size,
-    Dimension.DURATION: units.exact_duration,
-    Dimension.RATE: units.exact_rate,
-    Dimension.RATE_CHANGE: lambda value: f"{units.exact_rate(value)}/s",
-    Dimension.PER_TIME: units.exact_per_time,
+_DECIMAL = {"G": 1e9, "M": 1e6, "k": 1e3}
+_BINARY = {"Gi": 2.0**30, "Mi": 2.0**20}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {
+    Dimension.NUMBER: Units("", "a finite number", {"": (1.0, 1.0)}),
+    Dimension.SIZE: Units(
+        "_bytes",
+        'a size such as "120 MB", "3.2 GB" or "64 MiB"',
+        {f"{prefix}B": (scale, 1.0) for prefix, scale in (_DECIMAL | _BINARY | {"": 1.0}).items()},
+        {"TB": (1e12, 1.0), "KiB": (2.0**10, 1.0)},
+    ),
+    Dimension.DURATION: Units(
+        "_s",
+        'a duration such as "200 us", "90 s", "10 min" or "12 h"',
+        # 200 / 1e6 is 0.0002, and 200 * 1e-6 is not
+        {unit: (seconds, 1.0) for unit, seconds in _SECONDS.items()} | {"us": (1.0, 1e6), "ms": (1.0, 1e3)},
+    ),
+    Dimension.RATE: Units(
+        "_bytes_per_s",
+        'a rate such as "100 Mbit/s", "10 Gbit/s" or "12.5 MB/s"',
+        {f"{prefix}bit/s": (scale, 8.0) for prefix, scale in (_DECIMAL | {"": 1.0}).items()}
+        | {"B/s": (1.0, 1.0)},
+        {f"{prefix}B/s": (scale, 1.0) for prefix, scale in (_DECIMAL | {"T": 1e12}).items()}
+        | {"Tbit/s": (1e12, 8.0)},
+    ),
+    Dimension.PER_TIME: Units(
+        "_per_s",
+        'a number per time such as "0.99 /h", "12 /d" or "0.01 /s"',
+        {f"/{unit}": (1.0, _SECONDS[unit]) for unit in ("h", "s", "min", "d")},
+    ),
 }
 
 Metadata = Mapping[str, Any]
@@ -81,7 +102,5 @@ NUMBER = _metadata(Dimension.NUMBER)
 SIZE = _metadata(Dimension.SIZE)
 DURATION = _metadata(Dimension.DURATION)
 RATE = _metadata(Dimension.RATE)
-RATE_CHANGE = _metadata(Dimension.RATE_CHANGE)
-PER_TIME = _metadata(Dimension.PER_TIME)
 # the dimension of the field that holds the whole object
 HELD: Metadata = MappingProxyType({"dimension": "held"})

@@ -14,7 +14,7 @@ from msgspec import Meta
 from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import nearest
-from topologies.tables import NOTHING, Table, allowed_text
+from topologies.tables import NOTHING, Table
 from topologies.units import plain
 
 
@@ -43,7 +43,7 @@ class Kind:
 
     def key(self, name: str) -> str:
         """Return the key in a file of the field `name`."""
-        return name.removesuffix(self.dimension.suffix) if self.dimension else name
+        return name.removesuffix(self.dimension.units.suffix) if self.dimension else name
 
     def wrong(self, value: object) -> str | None:
         """Return what would be allowed, if this value is not."""
@@ -81,7 +81,7 @@ class Kind:
             if not isinstance(value, str):
                 raise table.wrong(key, f"{self.allowed}, in quotes and with its unit")
             try:
-                return self.dimension.parse(value)
+                return self.dimension.units.parse(value)
             except ValueError:
                 raise table.wrong(key, self.allowed) from None
         if self.options is not None and (allowed := self.wrong(value)):
@@ -104,7 +104,7 @@ class Kind:
                 f"[{', '.join(toml.quote(each) if isinstance(each, str) else plain(each) for each in value)}]"
             )
         if self.dimension not in (None, Dimension.NUMBER):
-            return toml.quote(self.dimension.text(value))
+            return toml.quote(self.dimension.units.text(value))
         if isinstance(value, str):
             return toml.quote(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
@@ -163,7 +163,7 @@ def number(
     takes = f"{dimension.name.lower().replace('_', ' ')}{shown}" + (
         f', or `"{infinite}"`' if infinite else ""
     )
-    allowed = about or allowed_text(dimension, infinite)
+    allowed = about or dimension.units.allowed + (f', or "{infinite}"' if infinite else "")
     return Kind(of, allowed, limits, dimension, infinite, takes=about or takes)
 
 

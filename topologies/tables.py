@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from topologies.dimension import Dimension
 from topologies.errors import SpecError, nearest
 
 
@@ -85,17 +84,6 @@ class Table:
                     shown(self._data[name]),
                     f"no key of this name{near}; allowed here: {', '.join(sorted(self._asked))}",
                 )
-
-
-def allowed_text(dimension: Dimension, infinite: str | None = None) -> str:
-    """Describe the allowed values of a dimension in words."""
-    if dimension is Dimension.NUMBER:
-        return "a finite number"
-    try:
-        dimension.parse("")
-    except ValueError as error:
-        return f'{error}, or "{infinite}"' if infinite else str(error)
-    raise AssertionError(dimension)  # an empty text is no quantity
 
 
 def shown(value: object) -> object:

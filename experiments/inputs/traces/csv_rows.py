@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from topologies.dimension import Dimension
 from topologies.errors import SpecError, nearest
-from topologies.tables import allowed_text, shown_text
+from topologies.tables import shown_text
 
 LATEST_S = 1e9
 DATE = "a date such as 2026-03-02T11:30"
@@ -44,7 +44,7 @@ class CsvRow:
         text = self.text(column)
         value = seconds_of(text) if text else 0.0
         if value is None or not 0.0 <= value <= high:
-            allowed = f"a number of seconds from 0 to {high:g}, or {allowed_text(Dimension.DURATION)}"
+            allowed = f"a number of seconds from 0 to {high:g}, or {Dimension.DURATION.units.allowed}"
             raise self.wrong(column, allowed)
         return value
 
@@ -149,7 +149,7 @@ def seconds_of(text: str) -> float | None:
     if number is not None:
         return number
     try:
-        return Dimension.DURATION.parse(text)
+        return Dimension.DURATION.units.parse(text)
     except ValueError:
         return None
 
