@@ -24,17 +24,6 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 # ---------------------------------------------------------------- what goes on
-def test_a_job_runs_on_through_a_restart(world: World) -> None:
-    a_running_job(world, job("a"))
-    dead = world.coordinator
-    world.restart_coordinator(down_s=0.3)
-    world.run(6.0)
-    assert world.coordinator is not dead
-    assert (world.jobs["a"].phase, world.jobs["a"].attempt) == (Phase.RUNNING, 1)
-    assert len(world.of(f.CoordinatorRestarted)) == 1
-    assert world.of(f.JobStopped) == []
-
-
 def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: World) -> None:
     a_running_job(world, job("a", payload_bytes=8_000_000), 8.0)
     before, sent = world.jobs["a"].standby, world.jobs["a"].sent_bytes
@@ -43,28 +32,6 @@ def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: World)
     world.run(9.5)
     assert world.jobs["a"].standby == before
     assert world.jobs["a"].sent_bytes is not None
-
-
-@pytest.mark.parametrize("down_s", [0.4, 0.8, 1.2, 1.4])
-def test_a_move_whose_end_nobody_heard_is_a_move(world: World, down_s: float) -> None:
-    source = a_running_job(world, job("a", payload_bytes=8_000_000))
-    world.reclaim(source, 6.0)
-    world.run_until(lambda: any(fact.final for fact in world.of(f.CheckpointTaken)), 12.0)
-    world.restart_coordinator(down_s=down_s)
-    world.run(15.0)
-    assert world.jobs["a"].phase is Phase.RUNNING
-    assert world.jobs["a"].attempt == 2
-    assert world.of(f.WorkLost) == []
-
-
-def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(world: World) -> None:
-    host = a_running_job(world, job("a", steps=40))
-    world.restart_coordinator(down_s=1.2)
-    world.run(5.1)
-    assert not world.machines[host].processes
-    world.run(12.0)
-    assert [(fact.attempt, fact.host) for fact in world.of(f.JobFinished)] == [(1, host)]
-    assert len(world.of(f.JobDispatched)) == 1
 
 
 # ---------------------------------------------------------------- what must not be
