@@ -72,7 +72,7 @@ def check_followed(parcels: Sequence[MigrationRequest], share: Share, table: Tim
         assert sent == pytest.approx(parcel.payload_bytes, rel=1e-6)
         assert all(s.rate_bytes_per_s <= parcel.cap_bytes_per_s * (1 + 1e-9) for s in spans)
         assert table.begins_s(parcel.key) >= parcel.start_s
-        assert table.ends_s(parcel.key) <= parcel.due_s * (1 + 1e-9)
+        assert table.spans[parcel.key][-1].until_s <= parcel.due_s * (1 + 1e-9)
         assert all(a.until_s <= b.from_s for a, b in pairwise(spans))
     check_shares(parcels, share, table)
 
@@ -162,7 +162,7 @@ def test_a_hopeless_parcel_takes_nothing_from_those_who_can_be_in_time() -> None
     parcels = [parcel_of("hopeless", 100.0, 0.0, 1.0, (LINK,)), parcel_of("fine", 90.0, 0.0, 10.0, (LINK,))]
     table = timetable(parcels, 0.0, {LINK: 10.0})
     assert table.late == {"hopeless"}
-    assert table.ends_s("fine") <= 10.0
+    assert table.spans["fine"][-1].until_s <= 10.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -364,7 +364,7 @@ def follow(
         sent = sum(
             s.rate_bytes_per_s * max(0.0, min(until_s, s.until_s) - max(from_s, s.from_s)) for s in spans
         )
-        assert table.ends_s(key) <= request.due_s + 1e-6
+        assert table.spans[key][-1].until_s <= request.due_s + 1e-6
         if (rest := request.payload_bytes - sent) > 1.0:
             left[key] = replace(request, payload_bytes=rest)
     return left
@@ -376,7 +376,7 @@ def test_two_flows_that_constant_rates_cannot_carry_take_turns() -> None:
     assert len(edf_stop(requests, 0.0, {LINK: 10.0}).admitted) == 1
     answer = fluid_edf(requests, 0.0, {LINK: 10.0})
     assert answer.admitted == {"short": 10.0, "long": 0.0}
-    assert answer.timetable.ends_s("long") == pytest.approx(10.0)
+    assert answer.timetable.spans["long"][-1].until_s == pytest.approx(10.0)
 
 
 def test_a_notice_that_the_restart_uses_up_frees_nothing_for_others() -> None:
@@ -391,7 +391,7 @@ def test_no_newcomer_evicts_a_promise_and_a_held_floor_takes_its_rate_for_ever()
     assert fluid_edf([flow("new", 30.0, 5.0)], 0.0, {LINK: 10.0}, [promise]).admitted == {}
     urgent = fluid_edf([flow("new", 20.0, 3.0)], 0.0, {LINK: 10.0}, [promise])
     assert urgent.timetable.begins_s("new") == 0.0  # the promise waits, and is in time all the same
-    assert urgent.timetable.ends_s("old") == pytest.approx(10.0)
+    assert urgent.timetable.spans["old"][-1].until_s == pytest.approx(10.0)
     floor = Held("held", (LINK,), 4.0)
     assert fluid_edf([flow("new", 61.0, 10.0)], 0.0, {LINK: 10.0}, [floor]).admitted == {}
     assert fluid_edf([flow("new", 60.0, 10.0)], 0.0, {LINK: 10.0}, [floor]).admitted == {"new": 6.0}
