@@ -48,7 +48,7 @@ def test_colours_of_the_pages_are_dark_as_the_pages_are(tmp_path: Path) -> None:
 
 def test_a_plot_in_a_page_is_walked_through_and_shares_no_ids_with_another(tmp_path: Path) -> None:
     drawn(tmp_path / "one.svg")
-    one, other = (placed(tmp_path / "one.svg", label) for label in ("A 'first'", "A second"))
+    one, other = (placed((tmp_path / "one.svg").read_text(), label) for label in ("A 'first'", "A second"))
     assert one.startswith('<svg role="group" tabindex="0" aria-label="A &#39;first&#39;" ')
     ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (one, other)]
     assert ids[0]

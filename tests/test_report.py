@@ -67,7 +67,7 @@ def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, hosts: int) 
     campus = run_story.small_campus(hosts)
     facts = run_story.facts(hosts)
     text, page = written(tmp_path, facts, run_story.context(campus))
-    assert all(re.fullmatch("#[a-z]+", url) and f'id="{url[1:]}"' in text for url in page.urls)
+    assert all(re.fullmatch(r"#[\w-]+", url) and f'id="{url[1:]}"' in text for url in page.urls)
     assert not re.search(r"https?://|@import|url\((?!#)", text)
     assert page.bad_numbers == []
 

@@ -52,7 +52,7 @@ class ClaimCard:
     def picture(self) -> Markup | None:
         """The picture; None: there is none."""
         path = self.directory / PICTURE
-        return placed(path, self.claim.title) if path.exists() else None
+        return placed(path.read_text(), self.claim.title) if path.exists() else None
 
     @property
     def files(self) -> str:

@@ -1,9 +1,8 @@
 """Plots: SVG by matplotlib, in the dress of the pages and with what their script answers.
 
-Two tools draw: a template of the report what lies over the time of a run, matplotlib all plots. Axes with logarithms, bands
-and insets by hand would be a second matplotlib; a time line by matplotlib has no tips. A reader meets one style: the colours,
-light and dark and on paper, and the font are those of `page.css`. Bars, marked points and named lines show numbers to pointer
-and arrow keys.
+Two tools draw: a template the report's time line and map, matplotlib all plots. A time line by matplotlib has no jobs to
+follow. A reader meets one style: the colours, light and dark and on paper, and the font are those of `page.css`. Bars, marked
+points and named lines show numbers to pointer and arrow keys.
 
 Drawing code gives colours for a light page, best those named here. On a dark one they are the page's dark ones; any other's
 lightness is mirrored and its hue kept: a pale band stays close to its background, and what stood out still does.
@@ -13,9 +12,11 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from colorsys import hls_to_rgb, rgb_to_hls
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -36,7 +37,7 @@ _LIGHT, _DARK = (
 )
 _NIGHT: Final = {colour: _DARK[name] for name, colour in _LIGHT.items()}
 INK, MUTED, LINE, CARD = (_LIGHT[name] for name in ("ink", "muted", "line", "card"))
-OURS, PEER, GOOD, BAD = (_LIGHT[name] for name in ("a", "b", "good", "bad"))
+OURS, PEER, GOOD, BAD, AWAY = (_LIGHT[name] for name in ("a", "b", "good", "bad", "closed"))
 # those of a time line's jobs; matplotlib's "C0" to "C7", too
 SERIES: Final = tuple(_LIGHT[f"c{n}"] for n in range(8))
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -45,11 +46,18 @@ NO_MARKER: Final = ("None", "none", "", " ", None)
 MOST_TOLD: Final = 100  # points of one line that show their numbers; of a longer one only its name
 
 
+@dataclass
+class Plot:
+    """A figure, its panels as an array of rows and columns, and its `svg` once it is drawn."""
+
+    figure: Any
+    panels: Any
+    svg: str = ""
+
+
 @contextmanager
-def canvas(
-    path: Path, rows: int, columns: int, size: tuple[float, float], title: str = "", **how: Any
-) -> Iterator[tuple[Any, Any]]:
-    """Provide (figure, panels as an array of rows and columns); written to `path`, an SVG file, at the end.
+def drawn(rows: int, columns: int, size: tuple[float, float], title: str = "", **how: Any) -> Iterator[Plot]:
+    """Provide a plot to draw on; at the end its `svg` is made.
 
     `size` is in inches of a screen's 72 points; `how` goes to matplotlib's `subplots`.
     """
@@ -60,6 +68,7 @@ def canvas(
     dress_of_pages: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "reclaimnet",  # one picture, one file
+        "text.parse_math": False,  # names may hold a dollar
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.axisbelow": True,
@@ -75,16 +84,29 @@ def canvas(
         "grid.color": LINE,
         "grid.linewidth": 0.7,
     }
-    with rc_context(dress_of_pages):
+    with rc_context(dress_of_pages), warnings.catch_warnings():
+        # text stays text: the browser has the letters that matplotlib's own font lacks
+        warnings.filterwarnings("ignore", message="Glyph")
         figure = Figure(figsize=size, layout="constrained")
-        yield figure, figure.subplots(rows, columns, squeeze=False, **how)
+        plot = Plot(figure, figure.subplots(rows, columns, squeeze=False, **how))
+        yield plot
         if title:
             figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left")
         tips = list(_tips(figure))
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+        plot.svg = _dressed(written.getvalue(), tips)
+
+
+@contextmanager
+def canvas(
+    path: Path, rows: int, columns: int, size: tuple[float, float], title: str = "", **how: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Provide (figure, panels) as `drawn` does; written to `path`, an SVG file, at the end."""
+    with drawn(rows, columns, size, title, **how) as plot:
+        yield plot.figure, plot.panels
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, _dressed(written.getvalue(), tips))
+    write_whole(path, plot.svg)
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
@@ -96,9 +118,8 @@ def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
     axes.grid(axis=grid)
 
 
-def placed(path: Path, label: str) -> Markup:
-    """Return the plot in `path` as a part of a page."""
-    svg = path.read_text()
+def placed(svg: str, label: str) -> Markup:
+    """Return a plot as a part of a page."""
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
     own = re.sub(r"\W+", "-", label)  # plots of one page may have the same marks
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{own}-", svg)
@@ -113,9 +134,11 @@ def _tips(figure: Any) -> Iterator[list[str]]:
     from matplotlib.category import StrCategoryLocator
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer, ErrorbarContainer
-    from matplotlib.ticker import FixedLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter
 
     def told(axis: Any, value: float) -> str:
+        if isinstance(write := axis.get_major_formatter(), FuncFormatter):
+            return str(write(value))
         words, places = f"{value:.4g}", axis.get_majorticklocs()
         # names at 0, 1, 2 and so on; marks beside one another lie around them
         if isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator) and (

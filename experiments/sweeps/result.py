@@ -202,7 +202,7 @@ class SweepResult:
             size=self._size,
             reference=self._reference(())[1] if len(self.plan.policies) > 1 else "the first values",
             picture=placed(
-                picture,
+                picture.read_text(),
                 "Each figure under each policy, with error bars; the table below has the same numbers",
             ),
             figures=[

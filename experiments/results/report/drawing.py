@@ -1,4 +1,4 @@
-"""Pictures of a run as data, for `picture.html` to draw as SVG: panels with axes, shapes, and marks over its time.
+"""A picture of a run as data, for `picture.html` to draw as SVG: shapes, and marks over its time.
 
 Two months have a hundred thousand marks. A picture with more than `most` of them is thinned: neighbours in one row that
 are nearer to one another than a few pixels become one mark. It shows how many it stands for, and from when until when.
@@ -20,8 +20,6 @@ from experiments.results.report.times import RunClock
 
 Points = Sequence[tuple[float, float]]
 Row = tuple[str, float]  # looks of the marks in it, and its height on the picture
-# An axis that covers less has one tick: a thousandth of it is still no denormal number.
-MIN_SPAN = 1e-300
 MOST_MARKS = 5000  # that a picture draws one by one
 NEAR_PX = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
@@ -42,17 +40,6 @@ class Axis:
         part = min(1.0, max(0.0, part)) if math.isfinite(part) else 0.0
         return self.start + part * (self.end - self.start)
 
-    def ticks(self, about: int = 5) -> list[float]:
-        """Return round values between low and high."""
-        span = self.high - self.low
-        if not MIN_SPAN < span < math.inf:
-            return [self.low] if math.isfinite(self.low) else []
-        raw = span / max(1, about)
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(m * power for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * power >= raw * 0.999)
-        first = math.ceil(self.low / step - 1e-9)
-        return [n * step for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
-
 
 @dataclass(slots=True, kw_only=True)
 class Shape:
@@ -69,39 +56,6 @@ class Shape:
     anchor: str = "start"
     tip: str = ""
     job: str = ""
-
-
-def dot(x: float, y: float, radius: float, look: str, tip: str = "") -> Shape:
-    """Return a circle."""
-    side = 2 * radius
-    return Shape(look=look, x=x - radius, y=y - radius, width=side, height=side, rx=radius, tip=tip)
-
-
-@dataclass(slots=True)
-class Panel:
-    """A part of a picture with a value axis at the left; several may stand one above another.
-
-    `times` are labels below it, by value. All points are values of its axes.
-    """
-
-    x: Axis
-    y: Axis
-    title: str = ""
-    unit: str = ""
-    about: int = 4  # numbers at the left
-    times: Sequence[tuple[float, str]] = ()
-    bands: list[tuple[float, float, str]] = field(default_factory=list)  # (low, high, look)
-    levels: list[tuple[float, str]] = field(default_factory=list)  # (value, label)
-    areas: list[tuple[Points, str]] = field(default_factory=list)  # (points, look)
-    curves: list[tuple[Points, str]] = field(default_factory=list)
-    empty: str = ""  # shown in the middle, where there is nothing to show
-
-    def path(self, points: Points, *, closed: bool = False) -> str:
-        """Return the way through some points; `closed`: along the axis below and back."""
-        placed = list(_outline([(self.x(x), self.y(y)) for x, y in points]))
-        if closed and placed:
-            placed += [(placed[-1][0], self.y.start), (placed[0][0], self.y.start)]
-        return path(placed)
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
@@ -122,9 +76,9 @@ def steps(points: Points, until: float) -> list[tuple[float, float]]:
     return result
 
 
-def _outline(points: Points) -> Iterator[tuple[float, float]]:
-    """Yield the first, the lowest, the highest and the last point of each pixel: more cannot be seen."""
-    for _, group in groupby(enumerate(points), key=lambda each: int(each[1][0])):
+def outline(points: Points, pixels: float) -> Iterator[tuple[float, float]]:
+    """Yield the first, the lowest, the highest and the last point of each pixel, of which a unit of x has so many."""
+    for _, group in groupby(enumerate(points), key=lambda each: int(each[1][0] * pixels)):
         some = list(group)
         low, high = (pick(some, key=lambda each: each[1][1]) for pick in (min, max))
         for n in sorted({some[0][0], low[0], high[0], some[-1][0]}):
@@ -155,7 +109,6 @@ class Picture:
     left: float = 52.0
     right: float = 12.0
     most: int = MOST_MARKS
-    panels: list[Panel] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
@@ -163,11 +116,6 @@ class Picture:
     def x(self) -> Axis:
         """The place of a second on the picture."""
         return Axis(0.0, self.clock.until_s, self.left, self.width - self.right)
-
-    def panel(self, low: float, high: float, top: float, bottom: float, title: str = "") -> Panel:
-        """Add a panel over the time of the run."""
-        self.panels.append(Panel(self.x, Axis(low, high, bottom, top), title))
-        return self.panels[-1]
 
     def mark(
         self,

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from controller.core.model import facts as f
 from experiments.results.history import OVER, SPANS, Attempt, Timed, attempts, end_s, turn_of_host
 from experiments.results.narration import CAUSES
-from experiments.results.report.drawing import Picture, Shape, path, steps
+from experiments.results.report.drawing import Axis, Picture, Shape, outline, path, steps
 from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
 from topologies.spec import Host, Role
@@ -175,8 +175,13 @@ class _Timeline:
     def _queue(self) -> None:
         lengths = queue_lengths(self.facts)
         most = max([n for _, n in lengths], default=0)
-        panel = self.picture.panel(0.0, max(most, 1), 14.0, STRIP + 8.0)
-        panel.areas = [(steps([(0.0, 0.0), *lengths], self.until_s), "queue-area")]
+        height, bottom = Axis(0.0, max(most, 1.0), STRIP + 8.0, 14.0), STRIP + 8.0
+        line = [(self.x(at_s), height(n)) for at_s, n in steps([(0.0, 0.0), *lengths], self.until_s)]
+        area = path([(self.x.start, bottom), *outline(line, 1.0), (self.x.end, bottom)])
+        self.picture.shapes += (
+            Shape(look="queue-area", d=area),
+            Shape(look="axis", d=path([(self.x.start, bottom), (self.x.end, bottom)])),
+        )
         self._label(STRIP + 2, "waiting")
         self._label(18, f"{most:g}", "tick", f"jobs waiting, at most {most:g}")
 
