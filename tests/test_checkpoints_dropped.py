@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from testbed.checkpoints import ChunkMismatch, NotStored, Reception, StoreFull
 from testbed.checkpoints import store as store_module
 from testbed.checkpoints.files import fsync_directory
-from testbed.checkpoints.store import MAX_OPEN
-from tests.stores import CHUNK, Stores, content, fill, grants_leases, ingest, reopened, stores_in
+from tests.stores import CHUNK, Stores, content, fill, grants_leases, reopened, stores_in
 
 
 @pytest.fixture
@@ -59,19 +59,6 @@ def test_checkpoint_that_is_offered_again_after_its_drop_lacks_what_has_rotted(s
     reception = stores.begin(data, 1)
     assert reception.missing == [2]
     assert stores.standby.payload(fill(reception, data)).read_bytes() == data
-
-
-def test_checkpoint_that_is_offered_again_while_its_dropped_file_is_read_has_a_new_file(
-    stores: Stores,
-) -> None:
-    data = content(4, 1)
-    payload = stores.standby.payload(stores.receive(data, 1))
-    with descriptor(payload) as read:
-        stores.standby.drop("job", 1)
-        (stores.standby.root / "job" / "1.partial").write_bytes(bytes(4 * CHUNK))
-        again = stores.standby.payload(stores.receive(data, 1))
-        assert read() == bytes(4 * CHUNK)
-        assert again.read_bytes() == data
 
 
 def test_chunk_unchanged_in_its_place_is_not_asked_for(stores: Stores) -> None:
@@ -153,20 +140,10 @@ def test_payload_that_somebody_reads_is_not_written_over(
     first = standby.payload(stores.receive(content(4, 1), 1))
     read_inode = first.stat().st_ino
     with reader(first) as read:
-        standby.drop("job", 1)
+        standby.drop("job", 1, keep_file=True)
+        assert files(stores) == []
         second = standby.payload(stores.receive(content(4, 2), 2))
         assert second.stat().st_ino != read_inode
-        assert read() == content(4, 1)
-    third = standby.payload(stores.receive(content(4, 3), 3))
-    assert third.stat().st_ino == read_inode  # nobody reads it any more
-    assert second.read_bytes() == content(4, 2)
-
-
-def test_reader_of_a_payload_dropped_and_removed_reads_on(stores: Stores) -> None:
-    with descriptor(stores.standby.payload(stores.receive(content(4, 1), 1))) as read:
-        stores.standby.drop("job", 1)
-        stores.standby.drop_attempts("job", 2)
-        assert files(stores) == []
         assert read() == content(4, 1)
 
 
@@ -174,46 +151,26 @@ def test_stranger_who_opens_a_spare_while_it_is_asked_about_ends_nobody(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking a lease sends its holder a signal: the default one, SIGIO, would kill the agent."""
-    stores.spare(content(4, 1))
-    spare, real = spare_of(stores), fcntl.fcntl
+    real = fcntl.fcntl
 
-    def intruded(fd: int, command: int, argument: int = 0) -> int:
+    def intruded(fd: IO[bytes], command: int, argument: int = 0) -> int:
         result = real(fd, command, argument)
         if command == fcntl.F_SETLEASE and argument == fcntl.F_WRLCK:
             with pytest.raises(BlockingIOError):
-                os.open(spare, os.O_RDONLY | os.O_NONBLOCK)
+                os.open(spare_of(stores), os.O_RDONLY | os.O_NONBLOCK)
         return result
 
     monkeypatch.setattr(fcntl, "fcntl", intruded)
-    stores.receive(content(4, 2))
-
-
-def test_one_dropped_file_of_a_job_is_kept(stores: Stores) -> None:
-    for sequence in range(1, 6):
-        stores.receive(content(2, sequence), sequence)
-    for sequence in range(1, 5):
-        stores.standby.drop("job", sequence)
-    assert files(stores) == ["4.partial", "5.manifest", "5.payload"]
-
-
-def test_dropped_files_are_bounded_in_number(stores: Stores) -> None:
-    for number in range(MAX_OPEN + 2):
-        fill(stores.begin(content(2, number), 1, f"job{number}"), content(2, number))
-        stores.standby.drop(f"job{number}", 1)
-    assert len(list(stores.standby.root.glob("*/*.partial"))) == MAX_OPEN
-
-
-def test_dropped_files_hold_no_more_than_their_share_of_the_free_room(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for job in ("job", "other"):
-        fill(stores.begin(content(4, 1), 1, job), content(4, 1))
-    # a quarter of it: one file of four
-    monkeypatch.setattr(store_module, "free_bytes", lambda _: 4 * 5 * CHUNK)
-    stores.standby.drop("job", 1)
-    stores.standby.drop("other", 1)
+    stores.spare(content(4, 1))
     assert files(stores) == ["1.partial"]
-    assert files(stores, "other") == []
+
+
+def test_one_dropped_file_of_a_job_is_left_by_the_next_reception(stores: Stores) -> None:
+    for sequence in range(1, 5):
+        stores.receive(content(2, sequence), sequence)
+    stores.standby.drop_older("job", 4, keep_file=True)
+    stores.receive(content(2, 5), 5)
+    assert files(stores) == ["2.partial", "4.manifest", "4.payload", "5.manifest", "5.payload"]
 
 
 @pytest.mark.parametrize("by", ["reception", "snapshot"])
@@ -237,7 +194,7 @@ def test_disk_full_after_taking_a_dropped_file_leaves_no_attempt_behind(
     stores.spare(content(4, 1))
     kept = stores.receive(content(4, 2), 2)
     stores.receive(content(4, 3), 3)
-    stores.standby.drop("job", 3)
+    stores.standby.drop("job", 3, keep_file=True)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
@@ -259,22 +216,6 @@ def test_dropped_files_are_no_checkpoints(stores: Stores) -> None:
     reception.abandon()
 
 
-def test_dropped_files_are_gone_once_the_store_is_closed(stores: Stores) -> None:
-    stores.receive(content(2, 2), 2)
-    stores.spare(content(2, 1))
-    stores.standby.close()
-    assert files(stores) == ["2.manifest", "2.payload"]
-    stores.standby.drop("job", 2)  # late, and keeps nothing
-    assert files(stores) == []
-
-
-def test_files_of_own_snapshots_are_removed(stores: Stores) -> None:
-    """Where checkpoints only leave, nothing would ever be written over them."""
-    ingest(stores.standby, content(2, 1))
-    stores.standby.drop("job", 1)
-    assert files(stores) == []
-
-
 def test_removal_is_on_the_disk_before_the_file_may_be_written_over(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +230,7 @@ def test_removal_is_on_the_disk_before_the_file_may_be_written_over(
         fsync_directory(path)
 
     monkeypatch.setattr(store_module, "fsync_directory", sync)
-    stores.standby.drop("job", 1)
+    stores.standby.drop("job", 1, keep_file=True)
     (during,) = later
     assert os.fstat(during.fileno()).st_ino != dropped
     during.abandon()
@@ -308,5 +249,5 @@ def test_no_file_is_kept_where_the_kernel_grants_no_leases(tmp_path: Path) -> No
 
 def test_payload_removed_by_hand_is_dropped_without_complaint(stores: Stores) -> None:
     stores.standby.payload(stores.receive(content(2, 1), 1)).unlink()
-    stores.standby.drop("job", 1)
+    stores.standby.drop("job", 1, keep_file=True)
     assert files(stores) == []

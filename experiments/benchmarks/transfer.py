@@ -65,7 +65,7 @@ def measure(run: Run) -> dict[str, Any]:
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, None)}
         for place, path in places.items():
-            # the sender's contents and a store of two files lie on tmpfs; dropped files may hold a quarter of what is free
+            # the sender's contents and a store of two files lie on tmpfs; a dropped file needs as much free beside it
             needed = (CONTENTS + 4 if place == "tmpfs" else 4) * size_bytes
             if (free := shutil.disk_usage(path).free) < needed:
                 raise SetupError(
@@ -240,7 +240,7 @@ class _Receiver:
                 commits_s.append(event.commit_s)
                 for manifest in store.manifests():
                     if manifest.key != event.manifest.key:
-                        store.drop(*manifest.key)
+                        store.drop(*manifest.key, keep_file=True)
 
         listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
         async with trio.open_nursery() as nursery:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -38,6 +40,22 @@ def free_bytes(path: Path) -> int:
     """Return the bytes that this process could still write on the file system of `path`."""
     stat = os.statvfs(path)
     return stat.f_bavail * stat.f_frsize
+
+
+def is_unread(path: Path) -> bool:
+    """Return True if no process has the file open or mapped. False too if it is not there, or the kernel does not answer.
+
+    The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists. A mapping
+    counts as the description that it was made by.
+    """
+    try:
+        with path.open("r+b") as file:
+            # of a stranger's open() meanwhile: SIGIO would end us
+            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        return False
+    return True
 
 
 def data_spans(fd: int) -> Iterator[tuple[int, int]]:

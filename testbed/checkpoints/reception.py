@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from blake3 import blake3
-
 from testbed.checkpoints.errors import CheckpointError, ChunkMismatch, StoreFull
 from testbed.checkpoints.files import (
     NO_ROOM,
@@ -26,7 +24,6 @@ from testbed.checkpoints.files import (
     hash_span,
 )
 from testbed.checkpoints.manifest import Manifest
-from testbed.checkpoints.mapped import MappedFile
 
 # of a checkpoint that arrives, what is reserved at a time: few calls a second at any rate, little to a liar
 RESERVED_BYTES: Final = 64 << 20
@@ -38,15 +35,14 @@ class Reception:
     """A checkpoint being received. Not thread-safe: one thread at a time, any thread.
 
     Made by `CheckpointStore.begin`; `file` is the partial one. Must end in `abandon`, which may stand in a `finally`: after
-    `commit`, which hands the file on, it does nothing.
+    `commit` it does nothing.
     """
 
     def __init__(
         self,
         manifest: Manifest,
         partial: Path,
-        file: MappedFile,
-        publish: Callable[[Manifest, Path, MappedFile], None],
+        publish: Callable[[Manifest, Path], None],
         release: Callable[[], None],
     ) -> None:
         self.manifest = manifest
@@ -56,7 +52,7 @@ class Reception:
         self._reserved_bytes = 0  # from the file's beginning: blocks that it has
         self._partial = partial
         self._publish, self._release = publish, release
-        self._file: MappedFile | None = file
+        self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._wanted: dict[bytes, list[int]] = {}
         for number, digest in enumerate(manifest.chunks):
             self._wanted.setdefault(digest, []).append(number)
@@ -98,7 +94,9 @@ class Reception:
 
     def fileno(self) -> int:
         """Return the file, for bytes that are put at a chunk's own place: they count after `seal`."""
-        return self._open().fd
+        if self._fd < 0:
+            raise CheckpointError(f"{self._partial}: this reception has ended")
+        return self._fd
 
     def reserve(self, offset: int, length: int) -> None:
         """Reserve disk space for the next bytes: a step ahead of them, never as much as a sender declares.
@@ -112,56 +110,39 @@ class Reception:
                 os.posix_fallocate(self.fileno(), start, end - start)
             self._reserved_bytes = end
 
-    @contextmanager
-    def memory(self) -> Iterator[memoryview | None]:
-        """Provide the whole file, for bytes that are put where they belong and count after `seal`.
-
-        None if that is not the cheapest way in: the file is new, or on a disk.
-        """
-        file, size_bytes = self._open(), self.manifest.payload_bytes
-        if not file.is_mapped_memory(size_bytes):
-            yield None
-            return
-        with memoryview(file.map(size_bytes)) as view:
-            yield view
-
     def seal(self, chunk: int) -> None:
         """Verify a missing chunk whose bytes were put into the file from outside. Raises ChunkMismatch."""
         digest = self.manifest.chunks[chunk]
-        offset, length = self.manifest.span(chunk)
-        with (
-            memoryview(self._open().map(self.manifest.payload_bytes)) as view,
-            view[offset : offset + length] as data,
-        ):
-            found = blake3(data).digest()
-        if found != digest:
+        if not self._holds(chunk, digest):
             raise ChunkMismatch(chunk)
-        self.bytes_written += length
+        self.bytes_written += self._length_of([chunk])
         self._settle(digest, chunk)
 
     def commit(self) -> Manifest:
         """Make the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
-        file = self._open()
+        fd = self.fileno()
         if self._wanted:
             raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
-        os.fsync(file.fd)
-        self._publish(self.manifest, self._partial, file)
-        self._file = None
-        self._release()
+        os.fsync(fd)
+        self._publish(self.manifest, self._partial)
+        self._close()
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
         """Give up. What was verified stays for the next attempt, unless `keep_partial` is False; other room is given back."""
-        if self._file is None:
+        if self._fd < 0:
             return
         if self._surveyed:
             missing = {number for numbers in self._wanted.values() for number in numbers}
             kept = max((n for n in range(len(self.manifest.chunks)) if n not in missing), default=None)
-            os.ftruncate(self._file.fd, 0 if kept is None else sum(self.manifest.span(kept)))
-        if not keep_partial or os.fstat(self._file.fd).st_blocks == 0:
+            os.ftruncate(self._fd, 0 if kept is None else sum(self.manifest.span(kept)))
+        if not keep_partial or os.fstat(self._fd).st_blocks == 0:
             self._partial.unlink(missing_ok=True)
-        self._file.close()
-        self._file = None
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
         self._release()
 
     def _size(self, held_bytes: int) -> None:
@@ -204,8 +185,3 @@ class Reception:
 
     def _length_of(self, chunks: list[int]) -> int:
         return sum(self.manifest.span(number)[1] for number in chunks)
-
-    def _open(self) -> MappedFile:
-        if self._file is None:
-            raise CheckpointError(f"{self._partial}: this reception has ended")
-        return self._file

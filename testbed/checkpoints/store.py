@@ -9,8 +9,7 @@
 
 A job's next checkpoint is received into the newest such file. Two checkpoints of a job often have equal chunks in the same
 place. A new file also costs new pages, which may cost more than receiving, copying and hashing what goes into them. Nothing in
-the file is believed: only chunks that have the right hash count. A dropped file is not written over while somebody reads it, who
-opened it before (`MappedFile.is_ours_alone`). Where the kernel grants no leases dropped files are removed.
+the file is believed: only chunks that have the right hash count.
 
 Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on
 disk. Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out
@@ -37,21 +36,24 @@ from testbed.checkpoints.errors import (
     BadManifest,
     CheckpointConflict,
     CheckpointDamaged,
-    CheckpointError,
     NotStored,
     StoreFull,
     StoreInUse,
 )
-from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
+from testbed.checkpoints.files import (
+    NO_ROOM,
+    free_bytes,
+    fsync_directory,
+    hash_span,
+    is_unread,
+    write_durably,
+)
 from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
-from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover
 
 # of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
 MAX_GIVEN_UP: Final = 1
-MAX_OPEN: Final = 10  # received payloads whose files stay open, to be written over once dropped: the newest
-FREE_SHARE: Final = 0.25  # of the file system's free room, the most that dropped files may hold together
 
 
 class CheckpointStore:
@@ -65,8 +67,7 @@ class CheckpointStore:
         self.root = root
         self.chunk_bytes = chunk_bytes
         self._receiving: set[Key] = set()
-        # files of received checkpoints, oldest first, and what they hold; after a drop a file is a partial one
-        self._received: dict[Key, tuple[Manifest, MappedFile]] = {}
+        self._dropped: dict[Key, Manifest] = {}  # contents of partial files that were payloads
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -87,11 +88,8 @@ class CheckpointStore:
         self.close()
 
     def close(self) -> None:
-        """Let another process open the store. Receptions still open keep their partial files; dropped files go."""
+        """Let another process open the store. Receptions still open keep their partial files."""
         if self._lock_file >= 0:
-            with self._guard:
-                for key in list(self._received):
-                    self._discard(key)
             os.close(self._lock_file)
             self._lock_file = -1
 
@@ -129,11 +127,11 @@ class CheckpointStore:
     def scratch(self, job: str, sequence: int = 0) -> Path:
         """Return a path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
         check_job(job)
-        self._make_room(self._dropped_bytes())
+        self._make_room()
         return self._scratch / f"{job}.{sequence}"
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
-        """Take a snapshot file into the store: hashed, on disk, completed at return; `source` is gone then.
+        """Take a snapshot from `scratch` into the store: hashed, on disk, completed at return; `source` is gone then.
 
         Raises BadManifest (names, sizes), CheckpointConflict (stored with other content, or arriving now), StoreFull.
         """
@@ -152,7 +150,13 @@ class CheckpointStore:
             self._claim(manifest)
             held.callback(self._release, manifest.key)
             self._make_directory(job)
-            self._take(fd, source, manifest)
+            try:
+                os.fsync(fd)
+                self._publish(manifest, source)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                raise StoreFull(self.root, manifest.payload_bytes, free_bytes(self.root)) from error
         return manifest
 
     def begin(self, manifest: Manifest) -> Reception:
@@ -168,10 +172,8 @@ class CheckpointStore:
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
             partial = self._path(manifest.key, "partial")
-            held, file = self._take_over(manifest.key, partial) or (None, MappedFile(partial))
-            reception = Reception(
-                manifest, partial, file, self._publish_received, lambda: self._release(manifest.key)
-            )
+            held = self._take_over(manifest.key, partial)
+            reception = Reception(manifest, partial, self._publish, lambda: self._release(manifest.key))
             undo.pop_all()
             undo.callback(reception.abandon, keep_partial=held is None)
             self._make_room(manifest.payload_bytes)
@@ -180,29 +182,22 @@ class CheckpointStore:
             undo.pop_all()
         return reception
 
-    def _take_over(self, key: Key, partial: Path) -> tuple[Manifest, MappedFile] | None:
+    def _take_over(self, key: Key, partial: Path) -> Manifest | None:
         """Rename the newest unused attempt at this checkpoint, or at an earlier one of the job, to this checkpoint.
 
-        If it is the open file of a dropped checkpoint, return that. Of the other attempts MAX_GIVEN_UP remain.
+        Return what it holds if it was a payload. Of the other attempts MAX_GIVEN_UP remain.
         """
         job, sequence = key
-        taken = None
+        held = None
         with self._guard:
             left = self._attempts(job, self._receiving - {key})
-            for n in reversed([n for n in left if n <= sequence]):
-                taken = self._received.get((job, n))
-                if taken is None or taken[1].is_ours_alone():
-                    self._path((job, n), "partial").replace(partial)
-                    self._received.pop((job, n), None)
-                    left.remove(n)
-                    break
-                if n == sequence:  # its readers go on reading the file, which has no name any more
-                    self._discard(key)
-                    left.remove(n)
-                taken = None
+            if earlier := [n for n in left if n <= sequence]:
+                self._path((job, earlier[-1]), "partial").replace(partial)
+                held = self._dropped.pop((job, earlier[-1]), None)
+                left.remove(earlier[-1])
             for n in left[:-MAX_GIVEN_UP]:
                 self._discard((job, n))
-        return taken
+        return held
 
     def _attempts(self, job: str, receiving: Set[Key]) -> list[int]:
         """Return the sequences of a job's partial files, ascending, but for those that are `receiving`."""
@@ -211,22 +206,16 @@ class CheckpointStore:
         return sorted(n for n in found if (job, n) not in receiving)
 
     def _discard(self, key: Key) -> None:
-        """Remove a partial file, and close it."""
-        if key not in self._manifests:
-            self._path(key, "partial").unlink(missing_ok=True)
-        if key in self._received:
-            self._received.pop(key)[1].close()
+        """Remove a partial file."""
+        self._path(key, "partial").unlink(missing_ok=True)
+        self._dropped.pop(key, None)
 
-    def _dropped_bytes(self) -> int:
-        """Return the room of the open files of checkpoints that were dropped."""
-        received = list(self._received.items())
-        return sum(held.payload_bytes for key, (held, _) in received if key not in self._manifests)
-
-    def _make_room(self, needed_bytes: int) -> None:
-        """Remove the files of dropped checkpoints if less than this is free beside them."""
+    def _make_room(self, needed_bytes: int = 0) -> None:
+        """Remove the files of dropped checkpoints if less than this, or than they hold, is free beside them."""
         with self._guard:
-            if self._dropped_bytes() and free_bytes(self.root) < needed_bytes:
-                for key in [key for key in self._received if key not in self._manifests]:
+            held_bytes = sum(manifest.payload_bytes for manifest in self._dropped.values())
+            if held_bytes and free_bytes(self.root) < max(needed_bytes, held_bytes):
+                for key in list(self._dropped):
                     self._discard(key)
 
     def verify(self, manifest: Manifest) -> None:
@@ -243,59 +232,62 @@ class CheckpointStore:
         if bad:
             raise CheckpointDamaged(path, bad, f"chunks {bad[:8]} of {len(hashes)} do not have their hashes")
 
-    def drop(self, job: str, sequence: int) -> None:
+    def drop(self, job: str, sequence: int, *, keep_file: bool = False) -> None:
         """Forget a completed checkpoint. Raises NotStored.
 
-        Its room is free. If it was received, its file may stay for the job's next one until its room is needed.
+        `keep_file`: its file stays for the job's next reception, until its room is needed. That is not so while somebody reads
+        it, nor where the kernel does not know.
         """
         key = job, sequence
-        payload = self._path(key, "payload")
+        spare = self._path(key, "partial")
         with self._guard:
             manifest = self._manifests.pop(key, None)
             if manifest is None:
                 raise NotStored(f"{self.root}: no completed checkpoint {job}/{sequence}")
             self._path(key, "manifest").unlink(missing_ok=True)
-            has_room = 0 < self._dropped_bytes() <= FREE_SHARE * free_bytes(self.root)
-            if key in self._received and has_room and payload.exists():
-                payload.replace(self._path(key, "partial"))
+            with suppress(FileNotFoundError):  # a hand removed it
+                self._path(key, "payload").replace(spare)  # from now on nobody else opens it
+            if keep_file and is_unread(spare):
+                self._dropped[key] = manifest
             else:
-                payload.unlink(missing_ok=True)
-                self._discard(key)
+                spare.unlink(missing_ok=True)
             # else a power cut could bring back the manifest over another checkpoint's bytes
             self._receiving.add(key)
         try:
             fsync_directory(self._directory(job))
         finally:
             self._release(key)
-        with self._guard:
-            for n in self._attempts(job, self._receiving)[:-MAX_GIVEN_UP]:
-                self._discard((job, n))
 
-    def keep_latest(self, job: str, count: int) -> list[Manifest]:
-        """Drop all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
-        mine = [m for m in self.manifests() if m.job == job]
-        dropped = mine[: max(0, len(mine) - count)]
-        for manifest in dropped:
-            self.drop(job, manifest.sequence)
+    def drop_older(
+        self, job: str, before: int, but: Set[int] = frozenset(), *, keep_file: bool = False
+    ) -> None:
+        """Drop the job's checkpoints with a sequence below `before`, `but` for these; without `keep_file` attempts, too."""
+        for manifest in self.manifests():
+            if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:
+                with suppress(NotStored):  # another order dropped it first
+                    self.drop(job, manifest.sequence, keep_file=keep_file)
+        if not keep_file:
+            with self._guard:
+                for n in self._attempts(job, self._receiving):
+                    if n < before:
+                        self._discard((job, n))
+
+    def keep_latest(self, job: str, count: int) -> None:
+        """Drop all but the `count` newest checkpoints of a job, and older attempts."""
+        mine = [manifest.sequence for manifest in self.manifests() if manifest.job == job]
         if mine:
-            self.drop_attempts(job, below=mine[-1].sequence)
-        return dropped
-
-    def drop_attempts(self, job: str, below: int) -> None:
-        """Remove what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
-        with self._guard:
-            for n in self._attempts(job, self._receiving):
-                if n < below:
-                    self._discard((job, n))
+            self.drop_older(job, mine[-count:][0])
 
     def collect_attempts(self, keep: set[str], older_than_s: float) -> None:
         """Remove what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
         oldest_s = time.time() - older_than_s
         for partial in self.root.glob("*/*.partial"):
             name, job = FILE.fullmatch(partial.name), partial.parent.name
-            with suppress(FileNotFoundError):  # it was completed this moment, or dropped
-                if name and job not in keep and partial.lstat().st_mtime < oldest_s:
-                    self.drop_attempts(job, below=int(name[1]) + 1)
+            with self._guard, suppress(FileNotFoundError):  # it was completed this moment, or dropped
+                if not name or job in keep or (job, int(name[1])) in self._receiving:
+                    continue
+                if partial.lstat().st_mtime < oldest_s:
+                    self._discard((job, int(name[1])))
 
     def _claim(self, manifest: Manifest) -> None:
         with self._guard:
@@ -337,31 +329,6 @@ class CheckpointStore:
 
         return find
 
-    def _take(self, fd: int, source: Path, manifest: Manifest) -> None:
-        """Publish the snapshot in place if it is on the store's file system, else a copy of it."""
-        try:
-            if os.fstat(fd).st_dev == self.root.stat().st_dev:
-                os.fsync(fd)
-                self._publish(manifest, source)
-                return
-            copy = self._path(manifest.key, "partial")
-            with ExitStack() as undo:
-                undo.callback(copy.unlink, missing_ok=True)
-                self._make_room(manifest.payload_bytes)
-                shutil.copyfile(source, copy)
-                with copy.open("rb") as file:
-                    os.fsync(file.fileno())
-                    hashes = _hashes(file.fileno(), manifest.payload_bytes, manifest.chunk_bytes)
-                    if hashes != list(manifest.chunks):
-                        raise CheckpointError(f"{source}: changed while it was taken in")
-                self._publish(manifest, copy)
-                undo.pop_all()
-            source.unlink()
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            raise StoreFull(self.root, manifest.payload_bytes, free_bytes(self.root)) from error
-
     def _publish(self, manifest: Manifest, payload: Path) -> None:
         """Complete the checkpoint; `payload` is whole and on disk."""
         aside = self._path(manifest.key, "manifest.new")
@@ -371,15 +338,6 @@ class CheckpointStore:
         fsync_directory(self._directory(manifest.job))
         with self._guard:
             self._manifests[manifest.key] = manifest
-
-    def _publish_received(self, manifest: Manifest, payload: Path, file: MappedFile) -> None:
-        stays_open = file.is_ours_alone()  # nobody else has it yet: False where there are no leases
-        self._publish(manifest, payload)
-        with self._guard:
-            self._received[manifest.key] = manifest, file
-            surplus = list(self._received)[:-MAX_OPEN] if stays_open else [manifest.key]
-            for key in surplus:
-                self._discard(key)
 
     def _make_directory(self, job: str) -> None:
         directory = self._directory(job)

@@ -10,8 +10,7 @@ where they are hashed while they are still in the processor's cache. One splice 
 of chunks, as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. It was measured next to recv
 into a buffer and pwrite, and to recv into a mapping of the file. It is as fast as the better of them on tmpfs. On ext4,
 whose large folios make one splice cheap and many page faults dear, it is 1.5 to 1.8 times as fast. Hashing in a thread
-of its own gains nothing where the sender has the other core. But a file in memory that an earlier reception has mapped
-already (`Reception.memory`) takes the bytes from the socket by themselves: no pipe, no page to look up.
+of its own gains nothing where the sender has the other core.
 
 A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and
 a paced sender's packets come one by one.
@@ -24,7 +23,6 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -97,18 +95,17 @@ class Intake:
         try:
             with suppress(OSError):  # this user's pipes are at their limit: smaller ones work too
                 fcntl.fcntl(self._pipe_in, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            with self._reception.memory() as self._memory:
-                for chunk, after in runs(chunks):
-                    offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
-                    while offset < end:
-                        self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
-                        moved = self._move(offset, min(PIPE_BYTES, end - offset), whole - offset)
-                        offset += moved
-                        self._count(moved)
-                        while chunk < after and whole <= offset:
-                            self._reception.seal(chunk)
-                            chunk += 1
-                            whole = sum(span(chunk)) if chunk < after else end
+            for chunk, after in runs(chunks):
+                offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
+                while offset < end:
+                    self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
+                    moved = self._move(offset, min(PIPE_BYTES, end - offset), whole - offset)
+                    offset += moved
+                    self._count(moved)
+                    while chunk < after and whole <= offset:
+                        self._reception.seal(chunk)
+                        chunk += 1
+                        whole = sum(span(chunk)) if chunk < after else end
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
@@ -129,23 +126,20 @@ class Intake:
 
     def _move(self, offset: int, most: int, wanted: int) -> int:
         """Return the bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
-        if self._memory is not None:
-            with self._memory[offset : offset + most] as place:
-                return self._taken(lambda: os.readv(self._sock, [place]), wanted)
-        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most), wanted)
+        arrived = rest = self._piped(most, wanted)
         while rest:
             rest -= os.splice(
                 self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
             )
         return arrived
 
-    def _taken(self, read: Callable[[], int], wanted: int) -> int:
-        """Return the bytes read from the socket; 0 after waiting for `wanted`, or some.
+    def _piped(self, most: int, wanted: int) -> int:
+        """Return the bytes moved from the socket into the pipe; 0 after waiting for `wanted`, or some.
 
         TransferFailed at the end of the stream.
         """
         try:
-            count = read()
+            count = os.splice(self._sock, self._pipe_in, most)
         except BlockingIOError:
             now_s = time.monotonic()
             if self._silent_from_s is None:

@@ -327,7 +327,7 @@ class _Conversation:
         except (CheckpointDamaged, FileNotFoundError) as error:
             LOG.warning("dropped, to be received anew: %s", error)
             with contextlib.suppress(NotStored):
-                await self._in_thread(lambda: store.drop(hello.job, hello.sequence))
+                await self._in_thread(lambda: store.drop(hello.job, hello.sequence, keep_file=True))
             return False
         await self._server.tell(ReceiveRepeated(hello.transfer, hello.job, hello.sequence, self._peer))
         await self._say(Stored(hello.digest, fresh=False))

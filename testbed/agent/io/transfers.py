@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -160,14 +160,7 @@ class Transfers:
 
     async def drop(self, job: str, before: int) -> None:
         """Forget the checkpoints of a job below a sequence, and what arrived of such."""
-        await trio.to_thread.run_sync(self._drop, job, before)
-        await trio.to_thread.run_sync(self._store.drop_attempts, job, before)
-
-    def _drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
-        for manifest in self._store.manifests():
-            if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:
-                with suppress(NotStored):  # another order dropped it first
-                    self._store.drop(job, manifest.sequence)
+        await trio.to_thread.run_sync(self._store.drop_older, job, before)
 
     async def _accept(self, hello: Hello, address: str) -> None:
         """Raise TransferFailed unless the transfer is announced, or will be in a moment."""
@@ -187,8 +180,8 @@ class Transfers:
                 # what is on its way from here is kept until it is there. Else a copy slower than the next checkpoint would
                 # never be complete; the one after it finds it still
                 sent = {send.order.sequence for (job, _), send in self.sends.items() if job == manifest.job}
-                # the file of a dropped one stays, for the next checkpoint
-                await trio.to_thread.run_sync(self._drop, *manifest.key, sent)
+                drop = partial(self._store.drop_older, *manifest.key, sent, keep_file=True)
+                await trio.to_thread.run_sync(drop)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
                 # the word that it is here may have been lost, or is waited for
