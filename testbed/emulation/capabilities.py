@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket as sockets
-import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.LinkShape(5_000_000_000))
 SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.LinkShape(12_500_000))
 SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
-TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 
 
@@ -156,15 +154,6 @@ def _in_scratch(*requests: NetlinkRequest) -> None:
         netlink.send([link_requests.bridge(SCRATCH_BRIDGE), veth, *requests])
 
 
-def _tcp_option(level: int, option: int, value: bytes, detail: str) -> Callable[[], str]:
-    def run() -> str:
-        with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
-            tcp.setsockopt(level, option, value)
-        return detail
-
-    return run
-
-
 def _program(*names: str) -> Callable[[], str]:
     def run() -> str:
         absent = [name for name in names if not shutil.which(name)]
@@ -188,16 +177,12 @@ def _root() -> str:
     return "user id is 0"
 
 
-@_feature("network namespaces", Need.CAMPUS, "no hosts", _KERNEL + ", as root")
-def _namespace() -> str:
-    linux.unshare(linux.CLONE_NEWNET)
-    return "unshare works"
-
-
-@_feature("veth and bridge", Need.CAMPUS, "no links and switches", "modprobe veth bridge")
+@_feature(
+    "namespaces, veth, bridge", Need.CAMPUS, "no hosts, links and switches", "modprobe veth bridge, as root"
+)
 def _bridge_and_veth() -> str:
     _in_scratch()
-    return "a veth pair on a bridge"
+    return "a veth pair on a bridge, in a namespace"
 
 
 @_feature("HTB, 64-bit rates", Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb")
@@ -230,13 +215,6 @@ def _clsact() -> str:
     finally:
         program.close()
     return "a program was attached"
-
-
-@_feature("BPF type format", Need.ENFORCEMENT, "one object does not fit all kernels", _KERNEL)
-def _type_format() -> str:
-    path = "/sys/kernel/btf/vmlinux"
-    Path(path).stat()
-    return path
 
 
 @_feature("bpffs", Need.ENFORCEMENT, "the owner's switch cannot be reached from another terminal", _KERNEL)
@@ -275,15 +253,16 @@ def _jit() -> str:
     return "on"
 
 
-_feature("pacing of a socket", Need.OPTIONAL, "grants cannot be paced", _KERNEL)(
-    _tcp_option(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", 10**6), "SO_MAX_PACING_RATE")
-)
-_feature(
+@_feature(
     "BBR",
     Need.OPTIONAL,
     "paced transfers use CUBIC: 91-96 % of a grant on a crowded link instead of 99 %",
     "modprobe tcp_bbr",
-)(_tcp_option(sockets.IPPROTO_TCP, TCP_CONGESTION, b"bbr", "can be chosen for a socket"))
+)
+def _bbr() -> str:
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
+        tcp.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CONGESTION, b"bbr")
+    return "can be chosen for a socket"
 
 
 @_feature(
