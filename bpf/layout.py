@@ -18,7 +18,7 @@ DROP_REASONS = 256
 DELAY_BUCKETS = 124
 MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
 MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
-# more than a super-packet of BIG TCP (512 KiB) in segments of one byte with the headers of IPv6 behind two tags: 50 MB
+# more than a super-packet of BIG TCP (512 KiB) in segments of one byte with the longest headers behind two tags: 60 MB
 DEEPEST_DEBT_BYTES = 1 << 26
 NEVER_FULL_NS = (1 << 64) - 1
 
@@ -63,8 +63,8 @@ class FlowKeyStruct(ctypes.Structure):
     """`struct flow_key`; everything in network byte order."""
 
     _fields_ = [
-        ("saddr", ctypes.c_uint8 * 16),
-        ("daddr", ctypes.c_uint8 * 16),
+        ("saddr", ctypes.c_uint8 * 4),
+        ("daddr", ctypes.c_uint8 * 4),
         ("sport", ctypes.c_uint8 * 2),
         ("dport", ctypes.c_uint8 * 2),
         ("proto", ctypes.c_uint8),
@@ -117,8 +117,6 @@ class PortStruct(ctypes.Structure):
         ("checkpoints_apart", ctypes.c_uint8),
         ("zero", ctypes.c_uint8),
         ("ipv4", ctypes.c_uint8 * 4),
-        ("ipv6", ctypes.c_uint8 * 16),
-        ("link_local", ctypes.c_uint8 * 16),
         ("zero2", ctypes.c_uint32),
         ("own", MeterStruct),
         ("link", MeterStruct),
@@ -137,8 +135,7 @@ class KillSwitchStruct(ctypes.Structure):
 
     _fields_ = [
         ("mode", ctypes.c_uint32),
-        ("coordinator_v4", ctypes.c_uint8 * 4),
-        ("coordinator_v6", ctypes.c_uint8 * 16),
+        ("coordinator", ctypes.c_uint8 * 4),
         ("set_at_ns", ctypes.c_uint64),
         ("isolate_at_ns", ctypes.c_uint64),
         ("first_drop_ns", ctypes.c_uint64),

@@ -11,7 +11,7 @@ import ctypes
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
@@ -37,29 +37,27 @@ __all__ = [
 BPF_NOEXIST = 1
 METERS = "meters"  # pinned beside the flow table
 
-Address = IPv4Address | IPv6Address
-
 
 @dataclass(frozen=True, slots=True)
 class FlowKey:
     """A flow as its packets name it: from this host's `source` to `destination`; `protocol` is 6 (TCP) or 17 (UDP)."""
 
-    source: Address
+    source: IPv4Address
     source_port: int
-    destination: Address
+    destination: IPv4Address
     destination_port: int
     protocol: int = 6
 
     def packed(self) -> bytes:
         """Return the key as `struct flow_key`."""
         ports = self.source_port.to_bytes(2, "big") + self.destination_port.to_bytes(2, "big")
-        return _mapped(self.source) + _mapped(self.destination) + ports + bytes([self.protocol, 0, 0, 0])
+        return self.source.packed + self.destination.packed + ports + bytes([self.protocol, 0, 0, 0])
 
     @classmethod
     def unpacked(cls, raw: bytes) -> Self:
         """Return the key of which `raw` is the packed form."""
-        ports = int.from_bytes(raw[32:34], "big"), int.from_bytes(raw[34:36], "big")
-        return cls(_unmapped(raw[:16]), ports[0], _unmapped(raw[16:32]), ports[1], raw[36])
+        ports = int.from_bytes(raw[8:10], "big"), int.from_bytes(raw[10:12], "big")
+        return cls(IPv4Address(raw[:4]), ports[0], IPv4Address(raw[4:8]), ports[1], raw[12])
 
 
 class FlowTable(KernelMap):
@@ -251,12 +249,3 @@ class HostMaps:
         """Close all (once)."""
         for one in (self.flows, self.aggregate, self.counters, self.switch):
             one.close()
-
-
-def _mapped(address: Address) -> bytes:
-    return address.packed if isinstance(address, IPv6Address) else bytes(10) + b"\xff\xff" + address.packed
-
-
-def _unmapped(raw: bytes) -> Address:
-    address = IPv6Address(raw)
-    return address.ipv4_mapped or address

@@ -7,7 +7,7 @@ import mmap
 import os
 import time
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 
 from bpf.layout import (
     CREDIT_PER_BYTE,
@@ -34,15 +34,14 @@ class Limit:
 class PortRule:
     """Limits of what a host sends.
 
-    They are its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted only). A
-    host without `ipv6` sends no IPv6. `checkpoints_apart`: `own` is of the other classes.
+    They are its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted only).
+    `checkpoints_apart`: `own` is of the other classes.
     """
 
     mac: bytes
     ipv4: IPv4Address
     link: Limit
     own: Limit | None
-    ipv6: IPv6Address | None = None
     checkpoints_apart: bool = False
 
 
@@ -65,13 +64,10 @@ class PortTable(WritableMap):
 
     def set(self, port: int, rule: PortRule) -> None:
         """Write a port's record before its program is attached: counters 0, buckets full. ValueError for a rate out of range."""
-        nothing = IPv6Address(0)
         self.records[port] = PortStruct(
             mac=(ctypes.c_uint8 * 6)(*rule.mac),
             checkpoints_apart=rule.checkpoints_apart,
             ipv4=(ctypes.c_uint8 * 4)(*rule.ipv4.packed),
-            ipv6=(ctypes.c_uint8 * 16)(*(rule.ipv6 or nothing).packed),
-            link_local=(ctypes.c_uint8 * 16)(*(link_local(rule.mac) if rule.ipv6 else nothing).packed),
             own=_meter(rule.own),
             link=_meter(rule.link),
         )
@@ -117,12 +113,6 @@ def load_port_program(ports: int) -> PortProgram:
         return PortProgram(
             program_fd(pointer, "reclaim_port"), PortTable(map_fd(pointer, "reclaim_ports"), ports)
         )
-
-
-def link_local(mac: bytes) -> IPv6Address:
-    """Return the address that Linux makes of a MAC (RFC 4291, appendix A)."""
-    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
-    return IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
 
 
 def _meter(limit: Limit | None) -> MeterStruct:

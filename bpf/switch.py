@@ -14,13 +14,13 @@ from bpf.memory import WritableMap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
+    from ipaddress import IPv4Address
 
     from bpf.layout import Mode, SwitchStatus
 
 OFF, DRAIN, ISOLATE = 0, 1, 2  # `layout.Mode`
-V4, V6, LIVE = slice(4, 8), slice(8, 24), slice(64, 64 + 128 * 16)  # bytes
-SET_AT, ISOLATE_AT, FIRST_DROP, DROPPED_PACKETS, DROPPED_BYTES = 3, 4, 5, 6, 7  # words of 8 bytes
+COORDINATOR, LIVE = slice(4, 8), slice(48, 48 + 128 * 16)  # bytes
+SET_AT, ISOLATE_AT, FIRST_DROP, DROPPED_PACKETS, DROPPED_BYTES = 1, 2, 3, 4, 5  # words of 8 bytes
 # these five, each stored as one word; an empty table of live connections
 RECORD, NONE_LIVE = Struct("@5Q"), bytes(LIVE.stop - LIVE.start)
 
@@ -41,7 +41,7 @@ class KillSwitch(WritableMap):
         return self.u32[0], self.u64[SET_AT]
 
     def setting(self) -> memoryview:
-        """Return the setting as it lies in memory, with the coordinator's addresses."""
+        """Return the setting as it lies in memory, with the coordinator's address."""
         return self.u8[: 8 * SET_AT + 8]
 
     def set(self, mode: int, *, isolate_at_ns: int = 0) -> None:
@@ -58,10 +58,9 @@ class KillSwitch(WritableMap):
         RECORD.pack_into(self.u8, 8 * SET_AT, time.monotonic_ns(), isolate_at_ns, 0, 0, 0)
         self.u32[0] = mode
 
-    def allow_coordinator(self, v4: IPv4Address | None, v6: IPv6Address | None = None) -> None:
-        """Let the coordinator's packets pass a closed host (None: no address). Call it before the switch is needed."""
-        self.u8[V4] = bytes(4) if v4 is None else v4.packed
-        self.u8[V6] = bytes(16) if v6 is None else v6.packed
+    def allow_coordinator(self, address: IPv4Address) -> None:
+        """Let the coordinator's packets pass a closed host (0.0.0.0: nobody's). Call it before the switch is needed."""
+        self.u8[COORDINATOR] = address.packed
 
     def status(self) -> SwitchStatus:
         """Return the record as it is now."""

@@ -5,7 +5,7 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
@@ -22,10 +22,8 @@ CLONE_NEWNET = 0x40000000
 PASS, DROP = 0, 2  # TC_ACT_OK, TC_ACT_SHOT
 HEADROOM_BYTES = 256  # the packet may come back longer than it went in
 HERE, THERE = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
-HERE6, THERE6 = IPv6Address("fd00::1"), IPv6Address("fd00::2")
 SPORT, DPORT = 40000, 7000
 KEY = FlowKey(HERE, SPORT, THERE, DPORT)
-KEY6 = FlowKey(HERE6, SPORT, THERE6, DPORT)
 ETHER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 
 
@@ -79,8 +77,8 @@ def udp4(payload: int = 100, **ip: object) -> Packet:
 
 
 def ip6(*, traffic_class: int = 0) -> Packet:
-    """The beginning of an IPv6 packet from HERE6 to THERE6."""
-    return ETHER / IPv6(src=str(HERE6), dst=str(THERE6), tc=traffic_class)
+    """The beginning of an IPv6 packet."""
+    return ETHER / IPv6(src="fd00::1", dst="fd00::2", tc=traffic_class)
 
 
 def segment(flags: str = "A", payload: int = 100) -> Packet:

@@ -117,7 +117,7 @@ def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_heade
     )
     for name, number in zip(words, numbers, strict=True):
         assert (fields[name].offset, fields[name].size) == (8 * number, 8)
-    places = {"coordinator_v4": switch.V4, "coordinator_v6": switch.V6, "live": switch.LIVE}
+    places = {"coordinator": switch.COORDINATOR, "live": switch.LIVE}
     for name, place in places.items():
         assert (fields[name].offset, fields[name].size) == (place.start, place.stop - place.start)
     assert (fields["mode"].offset, fields["mode"].size) == (0, 4)

@@ -19,7 +19,6 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -132,8 +131,8 @@ INLINE struct meter *find_flow(const struct __sk_buff *skb, const struct parsed 
 	ports = peek(skb, p->transport, copy, sizeof(copy));
 	if (!ports)
 		return NULL;
-	__builtin_memcpy(key.saddr, p->saddr, sizeof(key.saddr));
-	__builtin_memcpy(key.daddr, p->daddr, sizeof(key.daddr));
+	key.saddr = p->saddr;
+	key.daddr = p->daddr;
 	key.sport = ports[0];
 	key.dport = ports[1];
 	key.proto = p->proto;
@@ -141,17 +140,11 @@ INLINE struct meter *find_flow(const struct __sk_buff *skb, const struct parsed 
 	return slot ? bpf_map_lookup_elem(&reclaim_meters, slot) : NULL;
 }
 
-/* The first 16 bits of the IP header with another code point; ECN and the rest stay. Host byte order. */
-INLINE __u16 with_dscp(__u16 word, __u8 dscp, int is_ipv6)
-{
-	return is_ipv6 ? (word & 0xf03f) | dscp << 6 : (word & 0xff03) | dscp << 2;
-}
-
 /*
- * IPv4: the header up to its checksum, in one write (a second helper call would cost 16 ns). The checksum is changed by the
+ * The header up to its checksum, in one write (a second helper call would cost 16 ns). The checksum is changed by the
  * difference of the words, RFC 1624 eqn. 3; its order of bytes does not matter to a ones' complement sum.
  */
-INLINE void write_ipv4(struct __sk_buff *skb, __u32 network, __u16 word)
+INLINE void write_head(struct __sk_buff *skb, __u32 network, __u16 word)
 {
 	__u16 copy[6], head[6];
 	const __u16 *old = peek(skb, network, copy, sizeof(copy));
@@ -170,10 +163,10 @@ INLINE void write_ipv4(struct __sk_buff *skb, __u32 network, __u16 word)
 	bpf_skb_store_bytes(skb, network, head, sizeof(head), 0);
 }
 
+/* Another code point in the first 16 bits of the header; ECN and the rest stay. */
 INLINE void mark(struct __sk_buff *skb, const struct parsed *p, __u8 dscp)
 {
-	int is_ipv6 = p->ethertype == ETH_P_IPV6;
-	__u16 word = bpf_htons(with_dscp(bpf_ntohs(p->first_word), dscp, is_ipv6));
+	__u16 word = bpf_htons((bpf_ntohs(p->first_word) & 0xff03) | dscp << 2);
 
 	if (p->reached < REACHED_ADDRESSES)
 		return;
@@ -181,10 +174,7 @@ INLINE void mark(struct __sk_buff *skb, const struct parsed *p, __u8 dscp)
 	if (word == p->first_word)
 		return;
 #endif
-	if (is_ipv6)
-		bpf_skb_store_bytes(skb, p->network, &word, sizeof(word), 0);
-	else
-		write_ipv4(skb, p->network, word);
+	write_head(skb, p->network, word);
 }
 
 SEC("tc")

@@ -9,7 +9,7 @@
  * Draining must let no new inbound connection in and kill no established one. New is: a TCP SYN without ACK, whatever is
  * for a listening socket or for a handshake that is not finished (its SYN was in before the switch), and UDP for which
  * this host has no connected socket. A SYN+ACK passes, because the host may still connect out to send its checkpoint
- * away. An answer of the socket table costs some 55 ns, so a draining host remembers which IPv4 connections it found
+ * away. An answer of the socket table costs some 55 ns, so a draining host remembers which connections it found
  * established (`live`): they stay so until they close, and to open again takes a SYN, which is dropped. What cannot be
  * judged is dropped: truncated
  * headers, a first TCP fragment too short to show its flags, TCP at fragment offset 1, which could overwrite them
@@ -20,7 +20,6 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -34,8 +33,6 @@
 #define ESTABLISHED 1 /* TCP_ESTABLISHED, also the state of a connected UDP socket */
 #define LISTENING 10 /* TCP_LISTEN */
 #define HANDSHAKE 12 /* TCP_NEW_SYN_RECV */
-#define NEIGHBOUR_SOLICITATION 135
-#define NEIGHBOUR_ADVERTISEMENT 136
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -47,33 +44,9 @@ struct {
 	__type(value, struct kill_switch);
 } reclaim_switch SEC(".maps");
 
-/* RFC 4861: solicitation and advertisement begin alike. */
-struct neighbour {
-	__u8 type;
-	__u8 code;
-	__u16 checksum;
-	__u32 flags;
-	__u32 target[4];
-};
-
-INLINE int is_zero(const __u32 a[4])
+INLINE int is_coordinator(const struct kill_switch *ks, __u32 address)
 {
-	return !(a[0] | a[1] | a[2] | a[3]);
-}
-
-INLINE int is_equal(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
-INLINE int is_coordinator_v6(const struct kill_switch *ks, const __u32 address[4])
-{
-	return is_equal(address, ks->coordinator_v6) && !is_zero(address);
-}
-
-INLINE int is_coordinator_v4(const struct kill_switch *ks, __u32 address)
-{
-	return address && address == ks->coordinator_v4;
+	return address && address == ks->coordinator;
 }
 
 /* ARP over Ethernet for IPv4: the sender's protocol address stands at byte 14. */
@@ -85,61 +58,37 @@ INLINE int is_arp_of_coordinator(const struct __sk_buff *skb, const struct parse
 	if (p->ethertype != ETH_P_ARP)
 		return 0;
 	sender = peek(skb, p->network + 14, &copy, sizeof(copy));
-	return sender && is_coordinator_v4(ks, *sender);
-}
-
-INLINE int is_neighbour_of_coordinator(const struct __sk_buff *skb, const struct parsed *p,
-				       const struct kill_switch *ks)
-{
-	struct neighbour copy;
-	const struct neighbour *n;
-
-	if (p->reached != REACHED_TRANSPORT || p->proto != IPPROTO_ICMPV6 || p->fragment_units)
-		return 0;
-	n = peek(skb, p->transport, &copy, sizeof(copy));
-	if (!n)
-		return 0;
-	return (n->type == NEIGHBOUR_SOLICITATION || n->type == NEIGHBOUR_ADVERTISEMENT) &&
-	       is_coordinator_v6(ks, n->target);
+	return sender && is_coordinator(ks, *sender);
 }
 
 INLINE int is_from_coordinator(const struct __sk_buff *skb, const struct parsed *p, const struct kill_switch *ks)
 {
 	if (p->reached == REACHED_ETHERTYPE)
 		return is_arp_of_coordinator(skb, p, ks);
-	if (p->reached < REACHED_ADDRESSES)
-		return 0;
-	if (p->ethertype == ETH_P_IP)
-		return is_coordinator_v4(ks, p->saddr[3]);
-	return is_coordinator_v6(ks, p->saddr) || is_neighbour_of_coordinator(skb, p, ks);
+	return p->reached >= REACHED_ADDRESSES && is_coordinator(ks, p->saddr);
 }
 
-/* Who sends (ports[0]) and who is to hear, as the socket helpers want it; returns its length. */
-INLINE __u32 tuple_of(struct bpf_sock_tuple *tuple, const struct parsed *p, const __u16 ports[2])
+/* Who sends (ports[0]) and who is to hear, as the socket helpers want it. */
+INLINE struct bpf_sock_tuple tuple_of(const struct parsed *p, const __u16 ports[2])
 {
-	if (p->ethertype == ETH_P_IP) {
-		tuple->ipv4.saddr = p->saddr[3];
-		tuple->ipv4.daddr = p->daddr[3];
-		tuple->ipv4.sport = ports[0];
-		tuple->ipv4.dport = ports[1];
-		return sizeof(tuple->ipv4);
-	}
-	__builtin_memcpy(tuple->ipv6.saddr, p->saddr, sizeof(tuple->ipv6.saddr));
-	__builtin_memcpy(tuple->ipv6.daddr, p->daddr, sizeof(tuple->ipv6.daddr));
-	tuple->ipv6.sport = ports[0];
-	tuple->ipv6.dport = ports[1];
-	return sizeof(tuple->ipv6);
+	struct bpf_sock_tuple tuple = {};
+
+	tuple.ipv4.saddr = p->saddr;
+	tuple.ipv4.daddr = p->daddr;
+	tuple.ipv4.sport = ports[0];
+	tuple.ipv4.dport = ports[1];
+	return tuple;
 }
 
 INLINE __u64 peer_of(const struct parsed *p, const __u16 ports[2])
 {
-	return (__u64)p->saddr[3] << 32 | (__u32)ports[0] << 16 | ports[1];
+	return (__u64)p->saddr << 32 | (__u32)ports[0] << 16 | ports[1];
 }
 
 /* Where a connection is remembered, if it is: Fibonacci hashing; on a collision the second one is not. */
 INLINE struct live_connection *slot_of(struct kill_switch *ks, const struct parsed *p, __u64 peer)
 {
-	return &ks->live[((peer ^ p->daddr[3]) * 0x9e3779b97f4a7c15ULL) >> (64 - LIVE_BITS)];
+	return &ks->live[((peer ^ p->daddr) * 0x9e3779b97f4a7c15ULL) >> (64 - LIVE_BITS)];
 }
 
 INLINE int is_remembered(struct kill_switch *ks, const struct parsed *p, const __u16 ports[2])
@@ -147,8 +96,7 @@ INLINE int is_remembered(struct kill_switch *ks, const struct parsed *p, const _
 	__u64 peer = peer_of(p, ports);
 	const struct live_connection *slot = slot_of(ks, p, peer);
 
-	return p->ethertype == ETH_P_IP && *(volatile __u64 *)&slot->peer == peer &&
-	       *(volatile __u32 *)&slot->local == p->daddr[3];
+	return *(volatile __u64 *)&slot->peer == peer && *(volatile __u32 *)&slot->local == p->daddr;
 }
 
 INLINE void remember(struct kill_switch *ks, const struct parsed *p, const __u16 ports[2])
@@ -156,24 +104,21 @@ INLINE void remember(struct kill_switch *ks, const struct parsed *p, const __u16
 	__u64 peer = peer_of(p, ports);
 	struct live_connection *slot = slot_of(ks, p, peer);
 
-	if (p->ethertype == ETH_P_IP && !__sync_val_compare_and_swap(&slot->peer, 0, peer))
-		*(volatile __u32 *)&slot->local = p->daddr[3];
+	if (!__sync_val_compare_and_swap(&slot->peer, 0, peer))
+		*(volatile __u32 *)&slot->local = p->daddr;
 }
 
 /* Whether this TCP segment would open a connection that is not open yet. */
 INLINE int opens_connection(struct __sk_buff *skb, struct kill_switch *ks, const struct parsed *p,
 			    const __u16 ports[2])
 {
-	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock_tuple tuple = tuple_of(p, ports);
 	struct bpf_sock *sock;
 	__u32 state;
 
 	if (is_remembered(ks, p, ports))
 		return 0;
-	if (tuple_of(&tuple, p, ports) == sizeof(tuple.ipv4))
-		sock = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-	else
-		sock = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	sock = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	if (!sock)
 		return 0; /* for nobody: the host answers with a reset */
 	state = sock->state;
@@ -200,14 +145,11 @@ INLINE int is_live_tcp(struct __sk_buff *skb, struct kill_switch *ks, const stru
 
 INLINE int has_connected_socket(struct __sk_buff *skb, const struct parsed *p, const __u16 ports[2])
 {
-	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock_tuple tuple = tuple_of(p, ports);
 	struct bpf_sock *sock;
 	int connected;
 
-	if (tuple_of(&tuple, p, ports) == sizeof(tuple.ipv4))
-		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-	else
-		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	if (!sock)
 		return 0;
 	connected = sock->state == ESTABLISHED;
@@ -239,9 +181,7 @@ INLINE int is_live(struct __sk_buff *skb, struct kill_switch *ks, const struct p
 	case IPPROTO_UDP:
 		return is_live_udp(skb, p);
 	case IPPROTO_ICMP:
-		return p->ethertype == ETH_P_IP;
-	case IPPROTO_ICMPV6:
-		return p->ethertype == ETH_P_IPV6;
+		return 1;
 	default: /* a later fragment, or a protocol whose connections are not known here */
 		return p->fragment_units != 0;
 	}

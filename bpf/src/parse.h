@@ -3,9 +3,9 @@
  * From an Ethernet frame to addresses, protocol and the offset of the transport header. Both programs use it.
  *
  * A tag that the driver or a VLAN device keeps beside the packet (skb->vlan_present) is not in its bytes, so the
- * bytes parse as untagged; up to two tags in the bytes (802.1Q, 802.1ad, QinQ) are stepped over. IPv6 extension
- * headers are walked at most MAX_EXTENSIONS deep. What does not parse says how far it got (`reached`), and each
- * program decides what that means: egress sends it to the research class, the kill-switch fails closed.
+ * bytes parse as untagged; up to two tags in the bytes (802.1Q, 802.1ad, QinQ) are stepped over. A campus has IPv4
+ * alone: IPv6 is another EtherType that is not known here. What does not parse says how far it got (`reached`), and
+ * each program decides what that means: egress sends it to the research class, the kill-switch fails closed.
  */
 #ifndef RECLAIM_PARSE_H
 #define RECLAIM_PARSE_H
@@ -15,7 +15,6 @@
 #define INLINE static __always_inline
 #define ETH_BYTES 14
 #define MAX_TAGS 2
-#define MAX_EXTENSIONS 8
 #define MAX_OFFSET 256 /* of a header that is read in place */
 
 #define MORE_FRAGMENTS 0x2000
@@ -23,8 +22,8 @@
 
 enum reached {
 	REACHED_NOTHING, /* the link header or the tags are broken */
-	REACHED_ETHERTYPE, /* not IP, or its fixed header is broken */
-	REACHED_ADDRESSES, /* the fixed IP header is good, the way to the transport header is not */
+	REACHED_ETHERTYPE, /* not IPv4, or its fixed header is broken */
+	REACHED_ADDRESSES, /* the fixed header is good, the way to the transport header is not */
 	REACHED_TRANSPORT, /* `proto` and `transport` are known; of a later fragment: no header there */
 };
 
@@ -36,19 +35,13 @@ struct parsed {
 	__u32 transport; /* offset of the transport header */
 	__u16 fragment_units; /* fragment offset in units of 8 bytes */
 	__u8 proto;
-	__u32 saddr[4]; /* IPv4 is mapped: ::ffff:a.b.c.d */
-	__u32 daddr[4];
+	__u32 saddr; /* network byte order */
+	__u32 daddr;
 };
 
 struct tag {
 	__be16 tci;
 	__be16 ethertype;
-};
-
-struct extension {
-	__u8 next;
-	__u8 length;
-	__be16 fragment;
 };
 
 INLINE int is_tag(__u16 ethertype)
@@ -99,9 +92,8 @@ INLINE enum reached take_ipv4(const struct __sk_buff *skb, struct parsed *p, con
 	if (ip->version != 4)
 		return REACHED_ETHERTYPE;
 	p->first_word = *(const __u16 *)ip;
-	p->saddr[2] = p->daddr[2] = bpf_htonl(0xffff);
-	p->saddr[3] = ip->saddr;
-	p->daddr[3] = ip->daddr;
+	p->saddr = ip->saddr;
+	p->daddr = ip->daddr;
 	p->proto = ip->protocol;
 	p->fragment_units = bpf_ntohs(ip->frag_off) & FRAGMENT_OFFSET;
 	p->transport = p->network + ip->ihl * 4;
@@ -115,83 +107,6 @@ INLINE enum reached parse_ipv4(const struct __sk_buff *skb, struct parsed *p)
 	return read(skb, p->network, &ip, sizeof(ip)) ? take_ipv4(skb, p, &ip) : REACHED_ETHERTYPE;
 }
 
-/* Bytes of an extension header; 0 if `proto` is none. */
-INLINE __u32 extension_bytes(__u8 proto, const struct extension *e)
-{
-	switch (proto) {
-	case IPPROTO_HOPOPTS:
-	case IPPROTO_ROUTING:
-	case IPPROTO_DSTOPTS:
-		return 8 + 8 * (__u32)e->length;
-	case IPPROTO_AH:
-		return 8 + 4 * (__u32)e->length;
-	case IPPROTO_FRAGMENT:
-		return 8;
-	default:
-		return 0;
-	}
-}
-
-INLINE int is_extension(__u8 proto)
-{
-	return proto == IPPROTO_HOPOPTS || proto == IPPROTO_ROUTING || proto == IPPROTO_DSTOPTS ||
-	       proto == IPPROTO_AH || proto == IPPROTO_FRAGMENT;
-}
-
-struct walk {
-	const struct __sk_buff *skb;
-	struct parsed *p;
-	int broken;
-};
-
-/* One extension header; 1 ends the walk. */
-static long step_over_extension(__u32 index __attribute__((unused)), void *context)
-{
-	struct walk *w = context;
-	struct parsed *p = w->p;
-	struct extension e;
-
-	if (!is_extension(p->proto))
-		return 1;
-	w->broken = 1;
-	if (!read(w->skb, p->transport, &e, sizeof(e)))
-		return 1;
-	p->transport += extension_bytes(p->proto, &e);
-	if (p->transport > w->skb->len)
-		return 1;
-	w->broken = 0;
-	if (p->proto == IPPROTO_FRAGMENT)
-		p->fragment_units = bpf_ntohs(e.fragment) >> 3;
-	p->proto = e.next;
-	return p->fragment_units != 0; /* what follows is the middle of a packet */
-}
-
-INLINE enum reached walk_extensions(const struct __sk_buff *skb, struct parsed *p)
-{
-	struct walk w = { .skb = skb, .p = p };
-
-	if (!is_extension(p->proto))
-		return REACHED_TRANSPORT;
-	bpf_loop(MAX_EXTENSIONS, step_over_extension, &w, 0);
-	if (w.broken)
-		return REACHED_ADDRESSES;
-	return is_extension(p->proto) && !p->fragment_units ? REACHED_ADDRESSES : REACHED_TRANSPORT;
-}
-
-INLINE enum reached parse_ipv6(const struct __sk_buff *skb, struct parsed *p)
-{
-	struct ipv6hdr ip;
-
-	if (!read(skb, p->network, &ip, sizeof(ip)) || ip.version != 6)
-		return REACHED_ETHERTYPE;
-	__builtin_memcpy(&p->first_word, &ip, sizeof(p->first_word));
-	__builtin_memcpy(p->saddr, &ip.saddr, sizeof(p->saddr));
-	__builtin_memcpy(p->daddr, &ip.daddr, sizeof(p->daddr));
-	p->transport = p->network + sizeof(ip);
-	p->proto = ip.nexthdr;
-	return walk_extensions(skb, p);
-}
-
 INLINE void parse_any(struct __sk_buff *skb, struct parsed *p)
 {
 	if (!parse_link(skb, p))
@@ -199,8 +114,6 @@ INLINE void parse_any(struct __sk_buff *skb, struct parsed *p)
 	p->reached = REACHED_ETHERTYPE;
 	if (p->ethertype == ETH_P_IP)
 		p->reached = parse_ipv4(skb, p);
-	else if (p->ethertype == ETH_P_IPV6)
-		p->reached = parse_ipv6(skb, p);
 }
 
 /*

@@ -6,10 +6,9 @@
  * (PACKET_QDISC_BYPASS sends past shaper and program with one socket option.) What must hold against such a user is held
  * here, in the namespace of the switches:
  *
- * - No host speaks for another. Frames whose source MAC, IPv4 or IPv6 source, ARP sender or neighbour advertisement are not
- *   the host's are dropped, behind VLAN tags too; so are frames that hide what they carry (more than two tags, headers
- *   cut short), ARP that is not of IPv4 over Ethernet, router advertisements and redirects. A host of a campus without IPv6
- *   sends no IPv6 at all. Other EtherTypes pass with the host's MAC; hosts understand none of them.
+ * - No host speaks for another. Frames whose source MAC, IPv4 source or ARP sender are not the host's are dropped, behind
+ *   VLAN tags too; so are frames that hide what they carry (more than two tags, headers cut short), ARP that is not of IPv4
+ *   over Ethernet, and IPv6. Other EtherTypes pass with the host's MAC; hosts understand none of them.
  * - The testbed's own classes (EF, AF41, CS1) and ARP, which the queues of all ports serve apart from research, may together
  *   have the migration share of the link and no more. Where checkpoints (CS1) are below research, they are no part of that.
  * - The host may send at its link's rate and no faster.
@@ -23,7 +22,6 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -34,12 +32,6 @@
 
 #define ARP_ETHERNET_IPV4 0x00010800 /* the first word of such a message */
 #define ARP_LENGTHS 0x0604
-#define ROUTER_SOLICITATION 133
-#define ROUTER_ADVERTISEMENT 134
-#define NEIGHBOUR_SOLICITATION 135
-#define NEIGHBOUR_ADVERTISEMENT 136
-#define REDIRECT 137
-#define NONCE 14 /* RFC 3971: of a solicitation for an address not yet taken */
 #define UDP_BYTES 8
 #define TCP_BYTES 32 /* with timestamps */
 
@@ -63,41 +55,11 @@ struct arp {
 	__u16 sender[2];
 };
 
-/* RFC 4861: solicitations and advertisements of neighbours begin alike; the option is in both the only one. */
-struct neighbour {
-	__u8 type;
-	__u8 code;
-	__u16 checksum;
-	__u32 flags;
-	__u32 target[4];
-};
-
-struct option {
-	__u8 type;
-	__u8 length; /* in 8 bytes */
-	__u16 mac[3];
-};
-
 INLINE int is_mac(const struct port *port, const __u16 mac[3])
 {
 	const __u16 *own = (const __u16 *)port->mac;
 
 	return mac[0] == own[0] && mac[1] == own[1] && mac[2] == own[2];
-}
-
-INLINE int is_address(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
-INLINE int is_own_v6(const struct port *port, const __u32 address[4])
-{
-	return is_address(address, port->ipv6) || is_address(address, port->link_local);
-}
-
-INLINE int is_unspecified(const __u32 a[4])
-{
-	return !(a[0] | a[1] | a[2] | a[3]);
 }
 
 INLINE int is_genuine_arp(const struct __sk_buff *skb, const struct parsed *p, const struct port *port)
@@ -107,56 +69,6 @@ INLINE int is_genuine_arp(const struct __sk_buff *skb, const struct parsed *p, c
 
 	return arp && arp->kinds == bpf_htonl(ARP_ETHERNET_IPV4) && arp->lengths == bpf_htons(ARP_LENGTHS) &&
 	       is_mac(port, arp->sender_mac) && (arp->sender[0] | (__u32)arp->sender[1] << 16) == port->ipv4;
-}
-
-/* Options of a message of neighbour discovery: none, or one that says no other MAC than the host's. */
-INLINE int is_genuine_option(const struct __sk_buff *skb, const struct port *port, __u32 offset)
-{
-	struct option copy;
-	const struct option *option;
-
-	if (skb->len == offset)
-		return 1;
-	option = skb->len == offset + sizeof(copy) ? peek(skb, offset, &copy, sizeof(copy)) : NULL;
-	return option && option->length == 1 && (option->type == NONCE || is_mac(port, option->mac));
-}
-
-INLINE int is_genuine_icmp6(const struct __sk_buff *skb, const struct parsed *p, const struct port *port)
-{
-	struct neighbour copy;
-	const struct neighbour *n;
-	__u8 type;
-
-	if (p->fragment_units)
-		return 1;
-	if (!read(skb, p->transport, &type, sizeof(type)))
-		return 0;
-	switch (type) {
-	case ROUTER_ADVERTISEMENT:
-	case REDIRECT:
-		return 0;
-	case ROUTER_SOLICITATION:
-		return is_genuine_option(skb, port, p->transport + 8);
-	case NEIGHBOUR_SOLICITATION:
-	case NEIGHBOUR_ADVERTISEMENT:
-		n = peek(skb, p->transport, &copy, sizeof(copy));
-		/* without a source it asks whether an address is free: for another's it would be the other's answer */
-		return n &&
-		       ((type == NEIGHBOUR_SOLICITATION && !is_unspecified(p->saddr)) || is_own_v6(port, n->target)) &&
-		       is_genuine_option(skb, port, p->transport + sizeof(*n));
-	default:
-		return 1;
-	}
-}
-
-/* The unspecified source passes in ICMP only: a host without an address yet asks whether one is free, or reports its groups. */
-INLINE int is_genuine_v6(const struct __sk_buff *skb, const struct parsed *p, const struct port *port)
-{
-	if (p->reached != REACHED_TRANSPORT || is_unspecified(port->ipv6))
-		return 0;
-	if (!is_own_v6(port, p->saddr) && !(is_unspecified(p->saddr) && p->proto == IPPROTO_ICMPV6))
-		return 0;
-	return p->proto != IPPROTO_ICMPV6 || is_genuine_icmp6(skb, p, port);
 }
 
 /* Whether the frame says no more of its sender than what is so. */
@@ -169,11 +81,11 @@ INLINE int is_genuine(const struct __sk_buff *skb, const struct parsed *p, const
 		return 0;
 	switch (p->ethertype) {
 	case ETH_P_IP:
-		return p->reached >= REACHED_ADDRESSES && p->saddr[3] == port->ipv4;
+		return p->reached >= REACHED_ADDRESSES && p->saddr == port->ipv4;
 	case ETH_P_ARP:
 		return is_genuine_arp(skb, p, port);
 	case ETH_P_IPV6:
-		return is_genuine_v6(skb, p, port);
+		return 0;
 	default:
 		return 1;
 	}
@@ -188,16 +100,9 @@ INLINE int is_own_word(const struct __sk_buff *skb, const struct port *port, __u
 	if (!first)
 		return 0;
 	word = bpf_ntohl(*first);
-	switch (word >> 28) {
-	case 4:
-		dscp = word >> 18 & 0x3f;
-		break;
-	case 6:
-		dscp = word >> 22 & 0x3f;
-		break;
-	default:
+	if (word >> 28 != 4)
 		return word == ARP_ETHERNET_IPV4;
-	}
+	dscp = word >> 18 & 0x3f;
 	return dscp == DSCP_EMERGENCY || dscp == DSCP_PLANNED || (dscp == DSCP_PRESYNC && !port->checkpoints_apart);
 }
 

@@ -48,10 +48,10 @@ enum switch_mode {
 	SWITCH_ISOLATE = 2, /* only the coordinator is heard */
 };
 
-/* A flow, as the packet names it: addresses and ports in network byte order, IPv4 mapped into IPv6. */
+/* A flow, as the packet names it: addresses and ports in network byte order. */
 struct flow_key {
-	__u32 saddr[4];
-	__u32 daddr[4];
+	__u32 saddr;
+	__u32 daddr;
 	__u16 sport;
 	__u16 dport;
 	__u8 proto;
@@ -96,9 +96,7 @@ struct port {
 	__u8 mac[6];
 	__u8 checkpoints_apart; /* of the testbed's own classes, those but theirs are held to the share */
 	__u8 zero;
-	__u32 ipv4; /* addresses in network byte order */
-	__u32 ipv6[4]; /* all 0: the host has no IPv6, and sends none */
-	__u32 link_local[4];
+	__u32 ipv4; /* network byte order */
 	__u32 zero2;
 	struct meter own; /* the testbed's own classes and ARP, together */
 	struct meter link; /* everything */
@@ -106,7 +104,7 @@ struct port {
 };
 
 /*
- * An established inbound TCP connection over IPv4, as a draining host remembers it. A slot is taken once, by whoever finds
+ * An established inbound TCP connection, as a draining host remembers it. A slot is taken once, by whoever finds
  * `peer` zero, and is given up only when user space sets the switch; while `local` is still zero it matches nothing.
  */
 struct live_connection {
@@ -118,8 +116,7 @@ struct live_connection {
 /* The one entry of the kill-switch map. User space clears `live`, writes the times, and the mode last. */
 struct kill_switch {
 	__u32 mode;
-	__u32 coordinator_v4; /* network byte order; 0: none */
-	__u32 coordinator_v6[4]; /* network byte order; all 0: none */
+	__u32 coordinator; /* network byte order; 0: none */
 	__u64 set_at_ns;
 	__u64 isolate_at_ns; /* drain becomes isolate here, whoever is dead by then; 0: never */
 	__u64 first_drop_ns; /* 0: none yet */
