@@ -60,7 +60,7 @@ def page(kind: str, folder: Path) -> Path:
                 write_report(folder / name, summary, facts, context)
                 write_summary(folder / name, summary)
             if kind == "beside":
-                return write_beside(folder, folder / "one", folder / "other")
+                return write_beside(folder, folder / "one", folder / "other")[0]
             (folder / "torn").mkdir()
             (folder / "torn/summary.json").touch()
             return write_runs(folder)

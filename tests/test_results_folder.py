@@ -1,6 +1,5 @@
 """The index of a folder of results, and two runs side by side: whatever lies there, they say what it is."""
 
-import fcntl
 import json
 from functools import partial
 from pathlib import Path
@@ -9,8 +8,8 @@ import pytest
 
 from experiments.results import accounting, report
 from experiments.results.provenance import provenance
-from experiments.results.runs.diff import beside, differences, write_beside
-from experiments.results.runs.folders import LOCK, FolderState, read_summary, result_folders
+from experiments.results.runs.diff import write_beside
+from experiments.results.runs.folders import read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story
 from tests.live_campus import command
@@ -25,7 +24,7 @@ def written(folder: Path, seed: int = 1) -> Path:
     return folder
 
 
-def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_version(tmp_path: Path) -> None:
+def test_the_index_lists_runs_pages_and_what_is_torn_or_of_another_version(tmp_path: Path) -> None:
     written(tmp_path / "good <run>")
     written(tmp_path / "group/inner")
     for name, text in (
@@ -36,36 +35,21 @@ def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_ver
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text(text)
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / LOCK).write_text("process 1 (reclaimnet demo)\n")
-    (tmp_path / "ended early").mkdir()
-    (tmp_path / "ended early" / LOCK).touch()
     (tmp_path / "foreign/deep/deeper").mkdir(parents=True)
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/index.html").write_text("<html>claims</html>")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "fifo").mkdir()
     (tmp_path / "fifo/summary.json").symlink_to("/dev/zero")
-    found = {each.name: each.state for each in result_folders(tmp_path)}
-    unreadable = dict.fromkeys(("torn", "old", "list", "deep"), FolderState.UNREADABLE)
-    done = dict.fromkeys(("good <run>", "group/inner", "claims"), FolderState.DONE)
-    unfinished = dict.fromkeys(("killed", "ended early"), FolderState.UNFINISHED)
-    assert found == {**done, **unreadable, **unfinished}
+    found = {each.name: (each.summary is not None, bool(each.fault)) for each in result_folders(tmp_path)}
+    unreadable = dict.fromkeys(("torn", "old", "list", "deep"), (False, True))
+    runs = dict.fromkeys(("good <run>", "group/inner"), (True, False))
+    assert found == {**runs, **unreadable, "claims": (False, False)}
     text = write_index(tmp_path).read_text()
     assert 'href="good%20%3Crun%3E/report.html"' in text
     assert "good &lt;run&gt;" in text
     assert 'href="claims/index.html"' in text
     assert text.count("Every promise kept") == 2
-
-
-def test_a_run_that_another_process_writes_is_told_as_such(tmp_path: Path) -> None:
-    written(tmp_path / "again")
-    with (tmp_path / "again" / LOCK).open("w") as lock:
-        lock.write("process 1 (reclaimnet demo)\n")
-        lock.flush()
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert [each.state for each in result_folders(tmp_path)] == [FolderState.RUNNING]
-    assert [each.state for each in result_folders(tmp_path)] == [FolderState.DONE]
 
 
 def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(
@@ -86,24 +70,26 @@ def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(
     assert (tmp_path / "out" / INDEX).read_text() == "of claims"
 
 
-def test_two_runs_stand_beside_each_other_with_every_difference_and_picture(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "first"), written(tmp_path / "second", seed=2)
+def test_two_runs_stand_beside_each_other_with_every_difference_and_page(tmp_path: Path) -> None:
+    first, second = written(tmp_path / "first"), written(tmp_path / "second run", seed=2)
     here, there = (read_summary(folder / "summary.json")[0] for folder in (first, second))
-    rows = {(row.section, row.label): row for row in differences(here, there)}
+    page, found = write_beside(tmp_path / "out", first, second)
+    rows = {(row.section, row.label): row for row in found}
     finished = rows["jobs", "finished"]
     assert (finished.here, finished.there) == (str(here.jobs.finished), str(there.jobs.finished))
     assert finished.part == pytest.approx(there.jobs.finished / here.jobs.finished - 1.0)
     assert rows["cost", "k"].part == 0.0
-    text = beside(first, second)
-    assert text.count('class="timeline"') == 2
-    pictures = (first / "report.html").read_text().count("<svg ")
-    assert text.count("<svg ") == 2 * pictures
-
-
-def test_a_run_without_its_page_has_no_pictures_and_one_without_figures_is_refused(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "first"), written(tmp_path / "second", seed=2)
+    text = page.read_text()
+    assert '<iframe src="../first/report.html"' in text
+    assert '<iframe src="../second%20run/report.html"' in text
     (second / "report.html").unlink()
-    assert "not in this run" in write_beside(tmp_path / "beside", first, second).read_text()
+    page, _ = write_beside(tmp_path / "out", first, second)
+    assert page.read_text().count("<iframe ") == page.read_text().count("this run has no page") == 1
+
+
+def test_a_folder_without_the_figures_of_a_run_is_refused(tmp_path: Path) -> None:
+    first, second = written(tmp_path / "first"), tmp_path / "second"
+    second.mkdir()
     (second / "summary.json").write_text(json.dumps({"jobs": {}}))
     with pytest.raises(SpecError, match=r"second/summary\.json.*this version"):
         write_beside(tmp_path / "none", first, second)

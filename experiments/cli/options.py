@@ -18,7 +18,6 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from experiments.results.runs import LOCK
 from experiments.runtime.sudo_ownership import belonging_to_caller
 from testbed.emulation.safety.living import running_campuses
 from testbed.errors import SetupError
@@ -31,6 +30,7 @@ WEB_PORT = 8080
 MAX_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 WRITTEN = (".json", ".jsonl", ".html", ".csv", ".parquet", ".svg")  # how names of files of results end
+LOCK = ".reclaimnet.lock"  # in a directory for results: held until the process that writes there ends
 _HELD: dict[Path, IO[str]] = {}
 _BELONGING = ExitStack()  # what hands those folders over
 

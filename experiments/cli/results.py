@@ -11,8 +11,8 @@ from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
-from experiments.results.runs.diff import differences, write_beside
-from experiments.results.runs.folders import SUMMARY, read_summary, result_folders
+from experiments.results.runs.diff import write_beside
+from experiments.results.runs.folders import result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary
 from experiments.runtime.sudo_ownership import caller, hand_over
@@ -59,7 +59,7 @@ def show_index(console: Console, folder: Path) -> None:
             figures = (told[label] for label in shown)
             table.add_row(each.name, s.campus, s.world, str(s.seed), tables.verdict(s)[1], *figures)
         else:
-            table.add_row(each.name, "", "", "", each.state)
+            table.add_row(each.name, "", "", "", each.fault)
     console.print(table)
     console.print(f"{write_index(folder, found)}", highlight=False)
     if user := caller():
@@ -68,10 +68,9 @@ def show_index(console: Console, folder: Path) -> None:
 
 def show_beside(console: Console, out: Path, first: Path, second: Path) -> None:
     """Compare two runs: figures that differ on the terminal, everything in `out`/beside.html."""
-    page = write_beside(out, first, second)
-    here, there = (read_summary(folder / SUMMARY)[0] for folder in (first, second))
+    page, found = write_beside(out, first, second)
     table = Table("", "", str(first), str(second), "difference")
-    for row in differences(here, there):
+    for row in found:
         if row.here != row.there:
             part = "" if row.part is None else f"{row.part:+.1%}"
             table.add_row(row.section, row.label, row.here, row.there, part)

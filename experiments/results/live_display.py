@@ -20,7 +20,7 @@ from rich.text import Text
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario
-from experiments.results.narration import TONES, Narrator, notable
+from experiments.results.narration import TONES, notable, sentence
 from testbed.messages import HostStatus, Status
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate
@@ -48,7 +48,6 @@ class Live:
     def __init__(self, scenario: Scenario, console: Console | None = None) -> None:
         self._scenario, self._console = scenario, console or Console()
         self._events: deque[Text] = deque(maxlen=EVENTS_KEPT)
-        self._narrator = Narrator()
         self._live: RichLive | None = None
 
     def __enter__(self) -> Live:
@@ -67,7 +66,7 @@ class Live:
 
     def event(self, at_s: float, fact: f.Fact) -> None:
         """Keep an event for the next drawing, or print it where there is no terminal."""
-        told = self._narrator.tell(fact)
+        told = sentence(fact)
         if told is None or not notable(fact):
             return
         self._events.append(Text(f"{at_s:7.1f} s  {told}", COLOURS[TONES.get(type(fact), "")], no_wrap=True))

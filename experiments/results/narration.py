@@ -196,23 +196,3 @@ def notable(fact: f.Fact) -> bool:
     if isinstance(fact, f.JobStopped):
         return fact.cause != "final_checkpoint"
     return not isinstance(fact, QUIET)
-
-
-class Narrator:
-    """Narrator of a run, in order; beyond `sentence`, the first grant of a migration has its rate and the link that binds it."""
-
-    def __init__(self) -> None:
-        self._announced: set[tuple[str, str, str]] = set()
-
-    def tell(self, fact: f.Fact) -> str | None:
-        """Return the sentence for the next fact, if it deserves one."""
-        if isinstance(fact, f.GrantEnded):
-            self._announced.discard((fact.job, fact.source, fact.destination))
-        if not isinstance(fact, f.Granted) or fact.floor_bytes_per_s <= 0.0:
-            return sentence(fact)
-        flow = (fact.job, fact.source, fact.destination)
-        if flow in self._announced:
-            return None
-        self._announced.add(flow)
-        binding = f"binding {fact.bottleneck}" if fact.bottleneck else "its own cap binds"
-        return f"{fact.job} {fact.source} -> {fact.destination} granted {format_rate(fact.rate_bytes_per_s)} ({binding})"

@@ -10,7 +10,7 @@ import msgspec
 from rich.table import Table
 
 from experiments.results.history import Timed, notices
-from experiments.results.narration import Narrator, notable
+from experiments.results.narration import notable, sentence
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
@@ -76,11 +76,10 @@ def page(
 ) -> str:
     """Return the HTML."""
     kind, verdict = tables.verdict(summary)
-    narrator, clock = Narrator(), clock_of(facts, context)
     sentences = (
-        (at_s, words, notable(fact)) for at_s, fact in facts if (words := narrator.tell(fact)) is not None
+        (at_s, words, notable(fact)) for at_s, fact in facts if (words := sentence(fact)) is not None
     )
-    found = notices(facts)
+    found, clock = notices(facts), clock_of(facts, context)
     return render(
         Path(__file__).with_name("report.html"),
         title=f"ReclaimNet run: {summary.policy}, {summary.campus}, seed {summary.seed}",

@@ -32,9 +32,9 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 
 def figures(summary: Summary) -> Iterator[Figure]:
-    """Yield all numbers, in the summary's order."""
+    """Yield all numbers: the run's own, then those of each section, in the summary's order."""
     is_real = summary.scale == {"bytes": 1.0, "time": 1.0}
-    for name in NUMBERS:
+    for name in sorted(NUMBERS, key=lambda name: "." in name):
         section, _, label = name.rpartition(".")
         words = label.removesuffix("_s").removesuffix("_bytes_per").replace("_", " ")
         real = None if is_real else summary.real_scale.get(name)

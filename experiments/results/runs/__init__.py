@@ -2,5 +2,3 @@
 
 They are read from what the runs left (`summary.json`, `report.html`): no run is played or judged again. Begin with `folders`.
 """
-
-LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends

@@ -1,20 +1,17 @@
-"""Contents of a folder of results: runs, half-written ones, pages of other commands, and foreign files."""
+"""Contents of a folder of results: runs, pages of other commands, and foreign files."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from experiments.results.runs import LOCK
 from experiments.results.summary import Summary
 from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
@@ -32,25 +29,16 @@ MOST_FOLDERS = 2000
 DEPTH = 2  # of folders in folders
 
 
-class FolderState(StrEnum):
-    """Progress of a command that writes into a folder."""
-
-    DONE = "done"
-    RUNNING = "being written"
-    UNFINISHED = "not finished"  # it was killed, or failed
-    UNREADABLE = "not readable"  # its summary is none, or another version's
-
-
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """A folder that a command wrote. `summary` and `provenance` are those of one run, where it was one and is done."""
+    """A folder that a command wrote. `summary` and `provenance` are those of one run, where it was one."""
 
     name: str  # from the folder that was searched
-    state: FolderState
     page: str | None  # from the folder that was searched
     changed_s: float
     summary: Summary | None = None
     provenance: dict[str, Any] | None = None
+    fault: str = ""  # why a run's summary cannot be read
 
     def origin(self, what: str) -> str:
         """Return a line of the provenance; nothing where none was written."""
@@ -102,32 +90,17 @@ def _result(root: Path, folder: Path) -> ResultFolder | None:
     name = folder.relative_to(root).as_posix()
     page = next((each for each in (PAGE, *PAGES) if _is_file(folder / each)), None)
     is_run = _is_file(folder / SUMMARY)
-    if not (page or is_run or _is_file(folder / LOCK)):
+    if not (page or is_run):
         return None
     try:
-        changed_s = (folder / (SUMMARY if is_run else page or LOCK)).stat().st_mtime
+        changed_s = (folder / (SUMMARY if is_run else page or PAGE)).stat().st_mtime
     except OSError:
         return None
-    link = f"{name}/{page}" if page else None
-    if _is_being_written(folder / LOCK):
-        return ResultFolder(name, FolderState.RUNNING, link, changed_s)
-    if is_run:
-        try:
-            summary, provenance = read_summary(folder / SUMMARY)
-        except SpecError:
-            return ResultFolder(name, FolderState.UNREADABLE, link, changed_s)
-        return ResultFolder(name, FolderState.DONE, link, changed_s, summary, provenance)
-    is_done = page is not None or any(each.suffix == ".json" for each in folder.iterdir())
-    return ResultFolder(name, FolderState.DONE if is_done else FolderState.UNFINISHED, link, changed_s)
-
-
-def _is_being_written(lock: Path) -> bool:
-    """Return True if a living process other than this one holds the lock."""
+    found = ResultFolder(name, f"{name}/{page}" if page else None, changed_s)
+    if not is_run:
+        return found
     try:
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return f"process {os.getpid()} " not in lock.read_text(errors="replace")
-    except OSError:
-        pass
-    return False
+        summary, provenance = read_summary(folder / SUMMARY)
+    except SpecError:
+        return replace(found, fault="not readable: its summary is none, or another version's")
+    return replace(found, summary=summary, provenance=provenance)

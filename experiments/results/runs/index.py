@@ -7,12 +7,11 @@ from urllib.parse import quote
 
 from experiments.results.pages import render
 from experiments.results.report import tables
-from experiments.results.runs.folders import FolderState, ResultFolder, result_folders
+from experiments.results.runs.folders import ResultFolder, result_folders
 from topologies.writing import write_whole
 
 INDEX = "index.html"
 MADE_HERE = '<meta name="generator" content="reclaimnet results">'
-TONES = {FolderState.RUNNING: "calm", FolderState.UNFINISHED: "warn", FolderState.UNREADABLE: "bad"}
 HEAD_BYTES = 1000  # in which the mark stands
 
 
@@ -36,7 +35,6 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
             (each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary
         ],
         others=[each for each in some if not each.summary],
-        tones=TONES,
         quote=quote,
         origin=None,
     )
