@@ -175,7 +175,6 @@ def test_abandoned_reception_resumes_with_what_arrived(stores: Stores) -> None:
     with reopened(stores.standby) as again:
         second = again.begin(manifest)
         assert second.missing == [1, 2, 5]
-        assert second.bytes_found == 3 * CHUNK
         second.abandon(keep_partial=False)
         third = again.begin(manifest)
         assert third.missing == list(range(6))
@@ -194,7 +193,6 @@ def test_later_checkpoint_goes_on_with_what_arrived_of_one_that_was_given_up(sto
     first.abandon()
     second = stores.standby.begin(later)
     assert second.missing == [1, 2, 3]
-    assert second.bytes_found == 2 * CHUNK
     fill(second, changed)
     stores.standby.verify(later)
     assert not (stores.standby.root / "job" / "1.partial").exists()

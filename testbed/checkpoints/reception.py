@@ -46,8 +46,6 @@ class Reception:
         release: Callable[[], None],
     ) -> None:
         self.manifest = manifest
-        self.bytes_found = 0  # resumed or copied locally: need not be sent
-        self.bytes_written = 0  # that were put into the file, and sealed
         self._surveyed = False  # what an earlier attempt left is known
         self._reserved_bytes = 0  # from the file's beginning: blocks that it has
         self._partial = partial
@@ -74,7 +72,6 @@ class Reception:
         self._size(0 if held is None else held.payload_bytes)
         for number in sorted(likely):
             if (digest := chunks[number]) in self._wanted and self._holds(number, digest):
-                self.bytes_found += self._length_of(self._wanted[digest])
                 self._settle(digest, number)
         self._surveyed = True
         for digest, numbers in list(self._wanted.items()):
@@ -85,7 +82,6 @@ class Reception:
                 and self._holds(numbers[0], digest)
             ):
                 self._settle(digest, numbers[0])
-                self.bytes_found += self._length_of(numbers)
 
     @property
     def missing(self) -> list[int]:
@@ -115,7 +111,6 @@ class Reception:
         digest = self.manifest.chunks[chunk]
         if not self._holds(chunk, digest):
             raise ChunkMismatch(chunk)
-        self.bytes_written += self._length_of([chunk])
         self._settle(digest, chunk)
 
     def commit(self) -> Manifest:
@@ -182,6 +177,3 @@ class Reception:
             if other != chunk:
                 copy_span(self.fileno(), offset, self.fileno(), self.manifest.span(other)[0], length)
         del self._wanted[digest]
-
-    def _length_of(self, chunks: list[int]) -> int:
-        return sum(self.manifest.span(number)[1] for number in chunks)

@@ -9,7 +9,6 @@ from testbed.transfer.receive import (
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
-    ReceiveRepeated,
     serve_checkpoints,
 )
 from testbed.transfer.send import (
@@ -27,7 +26,6 @@ __all__ = [
     "ReceiveCompleted",
     "ReceiveEvent",
     "ReceiveFailed",
-    "ReceiveRepeated",
     "SendResult",
     "TransferFailed",
     "send_checkpoint",

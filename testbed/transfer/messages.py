@@ -94,11 +94,10 @@ class Want(msgspec.Struct, tag="want", frozen=True, forbid_unknown_fields=True, 
     chunks: bytes
 
 
-class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Completion at the receiver; `fresh` is False if it was so before this transfer."""
+class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=True):
+    """Completion at the receiver, by this transfer or before it."""
 
     digest: bytes
-    fresh: bool
 
 
 class Rejected(msgspec.Struct, tag="rejected", frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,6 @@ announced keeps a connection.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -73,28 +72,9 @@ DRAINED_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted:
-    """A checkpoint verified, on disk, visible. Reported once for a checkpoint, before the sender is informed.
+    """A checkpoint verified, on disk, visible, as the sender is about to be informed; also if it was offered once more."""
 
-    `duration_s` runs from the connection; the last `commit_s` of it were waiting for the disk (fsync, renames).
-    """
-
-    transfer: str
     manifest: Manifest
-    peer: str
-    received_bytes: int
-    found_bytes: int
-    duration_s: float
-    commit_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiveRepeated:
-    """A second offer of a checkpoint that is already completed here; nothing changed."""
-
-    transfer: str
-    job: str
-    sequence: int
-    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +87,11 @@ class ReceiveFailed:
     retryable: bool
 
 
-ReceiveEvent = ReceiveCompleted | ReceiveRepeated | ReceiveFailed
+ReceiveEvent = ReceiveCompleted | ReceiveFailed
 
 Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
-OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
+OnEvent = Callable[[ReceiveEvent], Awaitable[None]]
 Senders = Callable[[], Collection[str]]
 LOG = logger("transfer")
 T = TypeVar("T")
@@ -140,8 +120,8 @@ async def serve_checkpoints(
 
     `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
     which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
-    `on_event` (plain or async) receives everything; ReceiveCompleted comes once for a checkpoint, however often it is
-    sent. A peer that sends nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt.
+    `on_event` receives everything. A peer that sends nothing for `idle_timeout_s` is given up; what it sent is kept for the
+    next attempt.
     """
     server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
@@ -189,19 +169,13 @@ class _Server:
         async with stream:
             with self.connection(address) as granted:
                 if not granted:
-                    await self.tell(ReceiveFailed(None, peer, "too many connections", retryable=True))
+                    await self.on_event(ReceiveFailed(None, peer, "too many connections", retryable=True))
                     return
                 conversation = _Conversation(self, stream, address, peer)
                 try:
                     await conversation.run()
                 except TransferFailed as failure:
                     await conversation.refuse(failure)
-
-    async def tell(self, event: ReceiveEvent) -> None:
-        """Hand an event to the host."""
-        outcome = self.on_event(event)
-        if inspect.isawaitable(outcome):
-            await outcome
 
     @asynccontextmanager
     async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
@@ -240,7 +214,6 @@ class _Conversation:
         self._server, self._stream, self._address, self._peer = server, stream, address, peer
         self._out: Channel[Message] = Channel(stream, ANSWER)
         self._hello: Hello | None = None
-        self._started_s = trio.current_time()
 
     async def run(self) -> None:
         """Raise TransferFailed, which holds whether trying again makes sense, for whatever the peer or the disk does wrong."""
@@ -269,7 +242,7 @@ class _Conversation:
                     raise TransferFailed("the manifest is not the one of the hello", retryable=False)
                 async with server.arriving(hello, self._address):
                     if not await self._repeated(hello):  # another connection may have completed it
-                        await self._receive(hello, manifest)
+                        await self._receive(manifest)
         except ChunkMismatch as error:
             raise TransferFailed(str(error), retryable=True, chunk=error.chunk) from error
         except CheckpointError as error:
@@ -286,7 +259,7 @@ class _Conversation:
     async def refuse(self, failure: TransferFailed) -> None:
         """Report to the host and, if possible, to the peer. A reset must not overtake the message: the peer closes first."""
         transfer = self._hello.transfer if self._hello else None
-        await self._server.tell(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
+        await self._server.on_event(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
         with trio.move_on_after(LINGER_S):
             try:
                 await self._out.send(Rejected(failure.reason, failure.retryable, failure.chunk))
@@ -321,7 +294,8 @@ class _Conversation:
         if not store.has(hello.job, hello.sequence, hello.digest):
             return False
         try:
-            await self._in_thread(lambda: store.verify(store.get(hello.job, hello.sequence)))
+            manifest = store.get(hello.job, hello.sequence)
+            await self._in_thread(lambda: store.verify(manifest))
         except NotStored:  # dropped meanwhile
             return False
         except (CheckpointDamaged, FileNotFoundError) as error:
@@ -329,11 +303,15 @@ class _Conversation:
             with contextlib.suppress(NotStored):
                 await self._in_thread(lambda: store.drop(hello.job, hello.sequence, keep_file=True))
             return False
-        await self._server.tell(ReceiveRepeated(hello.transfer, hello.job, hello.sequence, self._peer))
-        await self._say(Stored(hello.digest, fresh=False))
+        await self._completed(manifest)
         return True
 
-    async def _receive(self, hello: Hello, manifest: Manifest) -> None:
+    async def _completed(self, manifest: Manifest) -> None:
+        """Report it to the host, then to the sender."""
+        await self._server.on_event(ReceiveCompleted(manifest))
+        await self._say(Stored(manifest.digest))
+
+    async def _receive(self, manifest: Manifest) -> None:
         """Ask for what is missing, take it in a thread, and complete the checkpoint."""
         server, sock = self._server, self._stream.socket
         try:
@@ -361,14 +339,9 @@ class _Conversation:
             finally:
                 os.close(stop)
             taken.unwrap()
-            with trio.CancelScope(shield=True):
-                whole_s = trio.current_time()
+            with trio.CancelScope(shield=True):  # it is reported if it is there
                 await self._in_thread(reception.commit)
-                done_s = trio.current_time()
-                sizes = reception.bytes_written, reception.bytes_found
-                times = done_s - self._started_s, done_s - whole_s
-                await server.tell(ReceiveCompleted(hello.transfer, manifest, self._peer, *sizes, *times))
-            await self._say(Stored(manifest.digest, fresh=True))
+                await self._completed(manifest)
         finally:
             await self._in_thread(reception.abandon)
 

@@ -65,14 +65,12 @@ async def all_at_once() -> int:
 class SendResult:
     """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello.
 
-    `duration_s` runs from the call until the receiver reports the checkpoint on disk; `fresh` is False if the receiver had
-    completed it before.
+    `duration_s` runs from the call until the receiver reports the checkpoint on disk.
     """
 
     bytes_sent: int
     bytes_deduplicated: int
     duration_s: float
-    fresh: bool
 
 
 async def send_checkpoint(
@@ -125,11 +123,11 @@ async def send_checkpoint(
                 sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow
             )
             try:
-                stored = await session.converse(Hello.of(transfer, manifest, ticket))
+                await session.converse(Hello.of(transfer, manifest, ticket))
             except TransferFailed as failure:
                 raise await session.explained(store, failure) from failure
     saved = manifest.payload_bytes - session.wanted_bytes
-    return SendResult(session.sent_bytes, saved, trio.current_time() - started_s, stored.fresh)
+    return SendResult(session.sent_bytes, saved, trio.current_time() - started_s)
 
 
 class SendSession:
@@ -160,8 +158,8 @@ class SendSession:
         self._alive_s = trio.current_time()
         self._unacknowledged_bytes = 0
 
-    async def converse(self, hello: Hello) -> Stored:
-        """Return the receiver's confirmation that it is completed. Raises TransferFailed."""
+    async def converse(self, hello: Hello) -> None:
+        """Return once the receiver has confirmed that it is completed. Raises TransferFailed."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say, hello)
             answer = await self._hear()
@@ -182,7 +180,7 @@ class SendSession:
             case TransferFailed():
                 raise answer
             case Stored(digest=digest) if digest == self._manifest.digest:
-                return answer
+                return
             case Rejected(reason=reason, retryable=retryable, chunk=chunk):
                 raise TransferFailed(f"the receiver refused: {reason}", retryable=retryable, chunk=chunk)
             case _:

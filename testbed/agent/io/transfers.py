@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import trio
@@ -25,7 +24,6 @@ from testbed.transfer import (
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
-    ReceiveRepeated,
     TransferFailed,
     send_checkpoint,
     serve_checkpoints,
@@ -183,9 +181,5 @@ class Transfers:
                 drop = partial(self._store.drop_older, *manifest.key, sent, keep_file=True)
                 await trio.to_thread.run_sync(drop)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
-            case ReceiveRepeated(job=job, sequence=sequence):
-                # the word that it is here may have been lost, or is waited for
-                with suppress(NotStored):
-                    self._handle(ev.CheckpointReceived(stored_checkpoint(self._store.get(job, sequence))))
             case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
                 self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
