@@ -71,11 +71,10 @@ def test_tables_say_what_the_summary_says(result: RunResult) -> None:
     assert jobs["work_lost_s"].sum() == pytest.approx(summary.lost_time.work_lost_s)
     assert jobs["lost_gpu_s"].sum() == pytest.approx(summary.lost_time.total_s)
     assert jobs["delay_s"].mean() == pytest.approx(summary.delay.mean_s)
-    losses = result.frame("losses")
-    assert (losses.height, losses["lost_s"].sum()) == (
-        summary.interruptions.events,
-        pytest.approx(summary.interruptions.lost_gpu_s),
-    )
+    losses, told = result.frame("losses"), summary.interruptions
+    assert losses.height == told.events > 0
+    assert losses["lost_s"].sum() == pytest.approx(told.lost_gpu_s) == sum(told.work_lost_s.values())
+    assert losses["lost_s"].mean() == pytest.approx(told.lost_per_event_s)
     checkpoints = result.frame("checkpoints")
     assert checkpoints.height == summary.checkpoints.taken
     assert checkpoints["completed_s"].is_not_null().sum() == summary.checkpoints.completed
@@ -196,10 +195,12 @@ def test_the_pages_live_part_runs_beside_a_running_event_loop(
     assert (tmp_path / "out/live/events.jsonl").stat().st_size > 1000
 
 
-def test_the_live_page_finds_the_campus_of_a_run_beside_its_facts(tmp_path: Path) -> None:
+def test_the_live_page_reads_the_facts_of_a_run_and_finds_its_campus_beside_them(tmp_path: Path) -> None:
     named = simulate("example:lab", seed=3)
     named.write(tmp_path)
-    assert open_run(tmp_path / "events.jsonl").campus == named.played.context.campus
+    opened, played = open_run(tmp_path / "events.jsonl"), named.played
+    assert opened.campus == played.context.campus
+    assert [(at_s, fact) for _, at_s, fact in opened.facts(1, 10**9)] == list(played.facts)
 
 
 @pytest.mark.parametrize(

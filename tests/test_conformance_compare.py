@@ -84,13 +84,6 @@ def test_costs_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
     assert measured.counts["start"] >= 7
 
 
-def test_what_was_not_seen_stays_as_assumed() -> None:
-    assumed = Overheads()
-    measured = measure_costs([], SCENARIO.scale.apply(TRACE), assumed)
-    assert measured.costs == assumed
-    assert set(measured.counts.values()) == {0}
-
-
 def test_journeys_count_from_the_first_submission() -> None:
     facts = [
         (5.0, f.JobSubmitted("a", 4, 0.25, 1000)),

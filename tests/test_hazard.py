@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -334,11 +335,9 @@ class History(OwnerHistory):
         window_s: float,
         prior: tuple[float, float] = NOTHING,
         day_s: float = DAY_S,
-        day_start_s: float = 0.0,
-        *,
-        short_notices: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(hosts, window_s, prior, day_s, day_start_s, short_notices=short_notices)
+        super().__init__(hosts, window_s, prior, day_s, **options)
 
     def of(self, host: str | None, now_s: float) -> Experience:
         """What was seen on one host in the window that ends now; of all, with the prior."""

@@ -5,19 +5,13 @@ import pytest
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace, paper_campus
-from experiments.results.history import Timed
-from experiments.results.losses import interruptions, losses, work_lost
+from experiments.results.losses import interruptions, work_lost
 from experiments.worlds.virtual import VirtualWorld, simulate
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from tests.test_oracle_play import half_a_day
 
-
-def story(*facts: Timed) -> list[Timed]:
-    return list(facts)
-
-
 SUBMITTED = (0.0, f.JobSubmitted("j", 20, 10.0, 1_000))
-RUN = story(
+RUN = [
     SUBMITTED,
     (0.0, f.JobDispatched("j", 1, "h1")),
     (1.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
@@ -30,7 +24,7 @@ RUN = story(
     (260.0, f.JobDispatched("j", 3, "h3", 5, 14)),
     (261.0, f.JobRunning("j", 3, "h3", 14, "", 5, 61.0)),
     (300.0, f.JobFinished("j", 3, "h3", 20, "")),
-)
+]
 
 
 def test_an_emergency_loses_what_is_computed_again_and_a_migration_nothing() -> None:
@@ -45,14 +39,14 @@ def test_an_emergency_loses_what_is_computed_again_and_a_migration_nothing() -> 
 def test_what_is_taken_up_later_comes_off_the_loss_however_the_attempt_between_was_ended(cause: str) -> None:
     """20 steps were lost to 0; 3 were done again when the copy of step 18 came back: lost are the 2 after it, and the 3."""
     found = interruptions(
-        story(
+        [
             SUBMITTED,
             (0.0, f.JobDispatched("j", 1, "h1")),
             (200.0, f.JobStopped("j", 1, "h1", "emergency", 20)),
             (200.0, f.JobDispatched("j", 2, "h2")),
             (230.0, f.JobStopped("j", 2, "h2", cause, 3)),
             (230.0, f.JobDispatched("j", 3, "h3", 7, 18)),
-        )
+        ]
     )
     lost = [(one.at_s, one.cause, one.lost_s) for one in found]
     assert lost[0] == (200.0, "emergency", 50.0)
@@ -63,27 +57,14 @@ def test_a_checkpoint_that_is_resumed_from_proves_the_steps_of_the_attempt_that_
     """The host fell silent at step 10 and had computed up to 14, as its last checkpoint shows: none of that is lost."""
     wrote = 1 * SEQUENCES_PER_ATTEMPT + 3
     [lost] = work_lost(
-        story(
+        [
             SUBMITTED,
             (0.0, f.JobDispatched("j", 1, "h1")),
             (100.0, f.JobStopped("j", 1, "h1", "agent_lost", 10)),
             (150.0, f.JobDispatched("j", 2, "h2", wrote, 14)),
-        )
+        ]
     )
     assert (lost.steps, lost.work_s) == (0, 0.0)
-
-
-def test_a_summary_has_the_same_losses() -> None:
-    scenario, trace = paper_campus(3, days=3.0)
-    run = simulate(scenario, trace, system="static")
-    total, told = losses(interruptions(run.facts)), run.summary().interruptions
-    assert total.events == told.events > 0
-    assert (
-        told.lost_gpu_s
-        == pytest.approx(3600.0 * total.gpu_h)
-        == pytest.approx(sum(told.work_lost_s.values()))
-    )
-    assert told.lost_per_event_s == total.per_event_s
 
 
 @pytest.mark.parametrize(("row", "seed"), [("static", 1), ("slurm-pr", 4), ("reclaimnet", 4)])

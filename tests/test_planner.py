@@ -37,11 +37,6 @@ def lost(jobs: list[Job], rates: Floats, intervals_s: Floats) -> float:
     return float((hazard * (intervals_s / 2.0 + payload / rates) + PAUSE_S / intervals_s).sum())
 
 
-def test_rates_on_one_link_follow_the_root_of_hazard_times_payload() -> None:
-    jobs = [job("small"), job("large", payload=4e9), job("busy", payload=4e9, per_h=4.0)]
-    assert plan(jobs, {TRUNK: 70e6}).rates_bytes_per_s == pytest.approx([10e6, 20e6, 40e6])
-
-
 @pytest.mark.parametrize("switches", [2, 4])
 @pytest.mark.parametrize("seed", range(8))
 def test_no_solver_finds_much_less(switches: int, seed: int) -> None:

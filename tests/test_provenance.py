@@ -20,8 +20,10 @@ def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path
     told = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        simulate("example:lab", seed=3, out=tmp_path / name)
+        status = simulate("example:lab", seed=3, out=tmp_path / name)
         summary = json.loads((tmp_path / name / "summary.json").read_text())
+        assert status == (1 if summary["invariants_broken"] else 0)
+        assert (summary["world"], summary["seed"]) == ("virtual", 3)
         told.append(summary.pop("provenance"))
         (tmp_path / name / "rest.json").write_text(json.dumps(summary))
     assert told[0].keys() == SEEDLESS | {"seed", "scenario_sha256"}

@@ -187,13 +187,6 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
         assert set(found.spans) == {parcel.key for parcel in parcels}
 
 
-def test_an_overrun_is_seen_at_the_due_time_where_it_happens() -> None:
-    parcels = [parcel_of("a", 40.0, 0.0, 5.0, (LINK,)), parcel_of("b", 20.0, 2.0, 5.5, (LINK,))]
-    assert timetable(parcels, 0.0, {LINK: 10.0}).late
-    assert timetable(parcels[1:], 4.0, {LINK: 10.0}).late  # it is later than its start
-    assert not timetable(parcels, 0.0, {LINK: 11.0}).late
-
-
 # ---------------------------------------------------------------- admission where rates may vary
 def across_a_campus(count: int, rng: random.Random) -> tuple[list[MigrationRequest], Share]:
     """Draw notices at time 0 on hosts of two buildings: some may start late, some have slow disks (caps)."""

@@ -26,18 +26,6 @@ def with_copy(world: World) -> World:
     return world
 
 
-def test_a_volunteer_of_another_building_keeps_it_where_nobody_is_safe() -> None:
-    world = with_copy(campus_with())
-    job, hosts = world.jobs["a"], world.coordinator.cluster.hosts
-    *first, vault = (hosts[name].spec.building for name in (job.host, job.standby, job.vault) if name)
-    assert vault not in first
-
-
-def test_a_host_that_nobody_can_reclaim_comes_first() -> None:
-    world = with_copy(campus_with(on_demand=1))
-    assert not world.coordinator.cluster.hosts[world.jobs["a"].vault or ""].is_volunteer
-
-
 def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytest.MonkeyPatch) -> None:
     world = campus_with(on_demand=1)
     core = world.coordinator.cluster
@@ -68,6 +56,9 @@ def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytes
 def test_each_checkpoint_is_sent_on_when_the_last_copy_has_arrived() -> None:
     world = with_copy(campus_with(on_demand=1))
     job = world.jobs["a"]
+    assert not world.coordinator.cluster.hosts[
+        job.vault
+    ].is_volunteer  # nobody can reclaim it: it comes first
     world.run(world.now_s + 30.0)
     held = {
         place: max(known.stored.step for known in job.checkpoints.values() if place in known.holders)
@@ -78,7 +69,9 @@ def test_each_checkpoint_is_sent_on_when_the_last_copy_has_arrived() -> None:
 
 def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> None:
     world = with_copy(campus_with())
-    job = world.jobs["a"]
+    job, hosts = world.jobs["a"], world.coordinator.cluster.hosts
+    *first, vault = (hosts[name].spec.building for name in (job.host, job.standby, job.vault))
+    assert vault not in first  # nobody is safe here
     [kept] = [known.stored.step for known in job.checkpoints.values() if job.vault in known.holders]
     assert kept > 0
     for name in (job.standby, job.host):
