@@ -56,9 +56,7 @@ def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytes
 def test_each_checkpoint_is_sent_on_when_the_last_copy_has_arrived() -> None:
     world = with_copy(campus_with(on_demand=1))
     job = world.jobs["a"]
-    assert not world.coordinator.cluster.hosts[
-        job.vault
-    ].is_volunteer  # nobody can reclaim it: it comes first
+    assert not world.coordinator.cluster.hosts[job.vault].is_volunteer  # a host that nobody can reclaim
     world.run(world.now_s + 30.0)
     held = {
         place: max(known.stored.step for known in job.checkpoints.values() if place in known.holders)
@@ -68,7 +66,7 @@ def test_each_checkpoint_is_sent_on_when_the_last_copy_has_arrived() -> None:
 
 
 def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> None:
-    world = with_copy(campus_with())
+    world = with_copy(campus_with(9))
     job, hosts = world.jobs["a"], world.coordinator.cluster.hosts
     *first, vault = (hosts[name].spec.building for name in (job.host, job.standby, job.vault))
     assert vault not in first  # nobody is safe here
