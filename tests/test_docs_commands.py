@@ -85,8 +85,9 @@ def understood(words: list[str]) -> None:
 @pytest.fixture
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where commands are read: one that the pages call FOLDER lies there."""
-    (tmp_path / "FOLDER").mkdir()
-    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "docs" / "examples"  # as deep: pages write to ../../out
+    (here / "FOLDER").mkdir(parents=True)
+    monkeypatch.chdir(here)
 
 
 @pytest.mark.parametrize("page", PAGES)

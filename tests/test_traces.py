@@ -325,19 +325,33 @@ def test_ones_own_events_are_taken_as_they_are() -> None:
         OwnerEvent(60.0, "h2"),
         OwnerEvent(90.0, "h3", "reclaim", 3.0, grace=True),
     )
-    assert recorded.origin == "mine.csv: 3 of 4 events before the end"
+    assert recorded.origin == "mine.csv: 3 of 4 events of 3.33 min before the end"
+    hours = parse_events(
+        "time_h,host,event,notice_min\n0.5,h1,reclaim,2\n1,h2,emergency,\n", HOSTS, "x", 7200.0
+    )
+    assert hours.events == (OwnerEvent(1800.0, "h1", "reclaim", 120.0), OwnerEvent(3600.0, "h2"))
 
 
 def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest() -> None:
     assert parse_counts_csv("time,a,b\n0,4,2\n300,4,1\n600,1,0\n") == Counts(300.0, (6, 5, 1))
     changes = "time,available\n0,0\n100,0\n100,4\n120,4\n120,12\n200,5\n"
     assert parse_counts_csv(changes) == Counts(20.0, (0, 0, 0, 0, 0, 4, 12, 12, 12, 12, 5))
-    for first, second in (
-        ("1598918400", "1598918700"),
-        ("2023-08-01", "2023-08-01T00:05"),
-        ("1 h", "65 min"),
+    for column, first, second in (
+        ("time", "1598918400", "1598918700"),
+        ("time", "2023-08-01", "2023-08-01T00:05"),
+        ("time", "1 h", "65 min"),
+        ("time_h", "1.5", "95 min"),
+        ("time_min", "15", "20"),
+        ("date,time", "2023-08-01,23:59:00", "2023-08-02,00:04:00"),
     ):
-        assert parse_counts_csv(f"time,a\n{first},1\n{second},0\n") == Counts(300.0, (1, 0))
+        assert parse_counts_csv(f"{column},a\n{first},1\n{second},0\n") == Counts(300.0, (1, 0))
+
+
+def test_hours_that_are_not_named_are_no_seconds() -> None:
+    record = "".join(f"{hour / 60},{hour % 3}\n" for hour in range(5000))
+    with pytest.raises(SpecError, match=r"5000 times within 83.3167 s.* in a column time_h"):
+        parse_counts_csv(f"time,a\n{record}")
+    assert parse_counts_csv(f"time_h,a\n{record}").gap_s == pytest.approx(60.0)
 
 
 def test_one_zone_of_one_machine_leaves_most_hosts_alone_and_nine_do_not(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 
     time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b;
     0,4                         times at any distance, in order: seconds, or with a unit, or dates
-    300,1
+    300,1                       or the unit is in the column's name: time_h, time_min; or two columns: date,time,available
 
 Several records (for example, of the zones of one region) are added up, from the beginning of each, as long as the
 shortest lasts. A drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the
@@ -36,9 +36,10 @@ from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError
 from topologies.tables import shown
+from topologies.units import format_duration
 
 MOST = 100_000  # instances
-SHORTEST_GAP_S, LONGEST_GAP_S = 1e-3, 30 * 86_400.0
+SHORTEST_GAP_S, LONGEST_GAP_S = 1.0, 30 * 86_400.0
 FASTEST = 4096
 # Of a record whose changes are written at any time: enough for a second's grain in a day.
 MAX_SAMPLES = 100_000
@@ -114,9 +115,10 @@ def parse_counts_csv(text: str) -> Counts:
     since_s = [at_s - found_s[0] for at_s in found_s]
     totals = [sum(row.whole(zone, 0, MOST) for zone in zones) for row in rows]
     gaps_s = [after - before for before, after in itertools.pairwise(since_s) if after > before]
-    if not gaps_s or since_s[-1] < SHORTEST_GAP_S:
-        allowed = f"at least two rows, at times that are {SHORTEST_GAP_S:g} s apart or more"
-        raise SpecError("rows", len(rows), allowed)
+    if since_s[-1] < SHORTEST_GAP_S * max(1, len(gaps_s)):
+        found = f"{len(gaps_s) + 1} times within {since_s[-1]:g} s"
+        allowed = f"at least two, {SHORTEST_GAP_S:g} s or more apart in the mean; numbers of hours are in a column time_h"
+        raise SpecError("rows", found, allowed)
     gap_s = max(min(gaps_s), since_s[-1] / MAX_SAMPLES, SHORTEST_GAP_S)
     samples = round(since_s[-1] / gap_s) + 1
     available = [totals[bisect_right(since_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
@@ -159,6 +161,7 @@ def fit_counts(
         fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
     )
     samples = f"samples {start} to {start + steps} of {len(counts.available)} every {counts.gap_s:g} s"
+    samples += f" ({format_duration(counts.gap_s * (len(counts.available) - 1))} in all)"
     origin = f"{name}: {samples}, played {speed:g} times as fast"
     lent, away = list(chosen), list[str]()
     away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from topologies.dimension import Dimension
@@ -15,6 +15,9 @@ from topologies.tables import shown_text
 
 LATEST_S = 1e9
 DATE = "a date such as 2026-03-02T11:30"
+# a column of times may have the unit of its bare numbers in its name
+DURATIONS = ("time", "notice")
+SUFFIXES_S = {"_s": 1.0, "_min": 60.0, "_h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,9 @@ class CsvRow:
 
     line: int
     fields: dict[str, str]
+    units_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of bare numbers, by column; seconds where none is named
 
     def wrong(self, column: str, allowed: str) -> SpecError:
         """Return the error about one field of this line."""
@@ -42,11 +48,21 @@ class CsvRow:
     def duration_s(self, column: str, high: float) -> float:
         """Return seconds, written as a number or with a unit; 0 for an empty field."""
         text = self.text(column)
-        value = seconds_of(text) if text else 0.0
+        value = self.seconds(column) if text else 0.0
         if value is None or not 0.0 <= value <= high:
             allowed = f"a number of seconds from 0 to {high:g}, or {Dimension.DURATION.units.allowed}"
             raise self.wrong(column, allowed)
         return value
+
+    def seconds(self, column: str) -> float | None:
+        """Return the seconds that a number, or a text with a unit, means; None if the field is neither."""
+        number = number_of(self.text(column))
+        if number is not None:
+            return number * self.units_s.get(column, 1.0)
+        try:
+            return Dimension.DURATION.units.parse(self.text(column))
+        except ValueError:
+            return None
 
     def whole(self, column: str, low: int, high: int) -> int:
         """Return a whole number from low to high, in digits."""
@@ -59,13 +75,23 @@ class CsvRow:
 def read_rows(text: str, needed: Sequence[str], *, optional: Sequence[str] | None = None) -> list[CsvRow]:
     """Return the rows of a CSV text with a header line; SpecError for a missing column or a row of another length.
 
-    `optional`: the only columns that there may be beside the needed ones; by default any may be.
+    `optional`: the only columns that there may be beside the needed ones; by default any may be. A column `time_h` is read as
+    `time` in hours (`SUFFIXES_S`), and columns `date` and `time` as one.
     """
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
-        _check_header(header, needed, optional)
-        return list(_rows(reader, header))
+        units_s = {}
+        for place, name in enumerate(header):
+            column, _, unit = name.rpartition("_")
+            if column in DURATIONS and (unit_s := SUFFIXES_S.get(f"_{unit}")):
+                header[place], units_s[column] = column, unit_s
+        dated = {"date", "time"} <= {*header}
+        _check_header([name for name in header if not dated or name != "date"], needed, optional)
+        rows = [CsvRow(row.line, row.fields, units_s) for row in _rows(reader, header)]
+        for row in rows if dated else ():
+            row.fields["time"] = f"{row.fields.pop('date').strip()}T{row.text('time')}"
+        return rows
     except csv.Error as error:
         raise SpecError(f"line {reader.line_num}", str(error), "comma-separated values") from None
 
@@ -130,7 +156,7 @@ def times_s(
 
 def _moment(row: CsvRow, column: str, latest_s: float) -> float | datetime:
     text = row.text(column)
-    value = seconds_of(text)
+    value = row.seconds(column)
     try:
         if value is None:
             return datetime.fromisoformat(text)
@@ -141,17 +167,6 @@ def _moment(row: CsvRow, column: str, latest_s: float) -> float | datetime:
             column, f'a number of seconds from 0 to {latest_s:g} (or with a unit: "3 min"), or {DATE}'
         )
     return value
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds that a number or a text with a unit means; None if it is neither."""
-    number = number_of(text)
-    if number is not None:
-        return number
-    try:
-        return Dimension.DURATION.units.parse(text)
-    except ValueError:
-        return None
 
 
 def number_of(text: str) -> float | None:

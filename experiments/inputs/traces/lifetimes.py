@@ -26,6 +26,7 @@ from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError
+from topologies.units import format_duration
 
 COLUMNS = ("started_at", "lifetime_h", "preempted")
 LONGEST_H = 100_000.0
@@ -86,6 +87,9 @@ def fit_spells(
         events = in_order(played, duration_s)
         reclaims = sum(event.kind == "reclaim" for event in events)
         if reclaims >= max(1, len(hosts) // 2) or speed >= FASTEST:
-            origin = f"{name}: from machine {first + 1} of {len(spells)} on, played {speed:g} times as fast"
+            lived = (
+                f"{len(spells)}, which lived for {format_duration(sum(spell.lifetime_s for spell in spells))}"
+            )
+            origin = f"{name}: from machine {first + 1} of {lived} in all, on, played {speed:g} times as fast"
             return Recorded(origin, events)
         speed *= 2.0

@@ -19,6 +19,7 @@ from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.csv_rows import LATEST_S, CsvRow, read_rows, times_s
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError, nearest
+from topologies.units import format_duration
 
 COLUMNS = ("time", "host", "event", "notice")
 OPTIONAL = ("grace",)
@@ -61,7 +62,9 @@ def parse_events(
     if not rows:
         raise SpecError("rows", 0, "at least one event")
     kept = in_order(events, duration_s)
-    return Recorded(f"{name}: {len(kept)} of {len(events)} events before the end", kept, tuple(sorted(lines)))
+    span = f" of {format_duration(events[-1].at_s)}" if events else ""
+    origin = f"{name}: {len(kept)} of {len(events)} events{span} before the end"
+    return Recorded(origin, kept, tuple(sorted(lines)))
 
 
 def _check(row: CsvRow, hosts: Sequence[str]) -> None:
