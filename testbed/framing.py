@@ -5,9 +5,6 @@ a tagged union. The header is judged byte by byte as it arrives. So a peer that 
 first byte, and never makes us wait for, or keep, more than `max_bytes`. This module knows no trio, so that a workload's
 process, which must start fast, can speak the same frames over a plain socket. `testbed.wire` puts them on a trio
 stream.
-
-When a feed holds good messages followed by a bad one, the good ones are handed out first. The error comes with the next
-call: what is delivered does not depend on how the bytes were cut on their way.
 """
 
 from __future__ import annotations
@@ -68,56 +65,46 @@ class Codec(Generic[M]):
         """Return a new decoder, for one connection."""
         return Decoder(self.union_type, self.max_bytes)
 
+    def decode(self, frame: bytes) -> M:
+        """Return the message of a frame that came alone. Raises RemoteProtocolError."""
+        decoder = self.decoder()
+        decoder.feed(frame)
+        message = decoder.next()
+        if message is None or decoder.buffered_bytes:
+            raise RemoteProtocolError("not one frame")
+        return message
+
 
 class Decoder(Generic[M]):
-    """The receiving half of one connection. After an error it stays broken: the connection must be closed."""
+    """The receiving half of one connection: bytes are fed, messages taken. After an error the connection must be closed."""
 
-    __slots__ = ("_buffer", "_decoder", "_error", "max_bytes")
+    __slots__ = ("_buffer", "_decoder", "max_bytes")
 
     def __init__(self, union_type: Any, max_bytes: int) -> None:
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union_type)
         self.max_bytes = max_bytes
         self._buffer = bytearray()
-        self._error: str | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of a frame that is not complete yet."""
+        """Bytes fed and not taken yet."""
         return len(self._buffer)
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
-        """Return the messages that these bytes complete, in order.
-
-        Raises RemoteProtocolError for a wrong magic, another protocol version, a body too long, and a body that is not
-        a message of the union. It comes at once if no good message came before, else at the next call.
-        """
-        self._raise_error()
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the bytes that came next."""
         self._buffer += data
-        messages: list[M] = []
-        try:
-            while (body := self._next_body()) is not None:
-                messages.append(self._message(body))
-        except RemoteProtocolError as error:
-            self._error = str(error)
-            self._buffer.clear()
-            if not messages:
-                raise
-        return messages
 
     def eof(self) -> None:
-        """Check the end of the stream: the peer has closed.
-
-        Raises RemoteProtocolError if that cut a frame off, or for an earlier error that was not raised yet.
-        """
-        self._raise_error()
+        """Check the end of the stream, once all messages are taken. Raises RemoteProtocolError if it cut a frame off."""
         if self._buffer:
             raise RemoteProtocolError(f"the connection ended after {len(self._buffer)} bytes of a frame")
 
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            raise RemoteProtocolError(self._error)
+    def next(self) -> M | None:
+        """Return the next message; None: more bytes are needed.
 
-    def _next_body(self) -> bytearray | None:
+        Raises RemoteProtocolError for a wrong magic, another protocol version, a body too long, and a body that is not
+        a message of the union.
+        """
         buffer = self._buffer
         if buffer[:4] != MAGIC[: len(buffer)]:
             raise RemoteProtocolError(f"a frame begins with {MAGIC!r}, not with {bytes(buffer[:4])!r}")
@@ -135,9 +122,6 @@ class Decoder(Generic[M]):
             return None
         body = buffer[_HEADER.size : end]
         del buffer[:end]
-        return body
-
-    def _message(self, body: bytearray) -> M:
         try:
             return self._decoder.decode(body)
         except UNDECODABLE as error:

@@ -10,7 +10,6 @@ SocketStream goes through the scheduler twice. It also asks for bytes before it 
 from __future__ import annotations
 
 import socket
-from collections import deque
 from typing import Final, Generic
 
 import trio
@@ -91,7 +90,6 @@ class Channel(Generic[M]):
         self._decoder = codec.decoder()
         if most_bytes is not None:
             self._decoder.max_bytes = most_bytes
-        self._arrived: deque[M] = deque()
         self.received_bytes = 0
         self._sending = trio.Lock()
         self._cut_off = False
@@ -127,22 +125,18 @@ class Channel(Generic[M]):
 
         Raises RemoteProtocolError, and the stream's errors.
         """
-        while not self._arrived:
-            self._arrived.extend(
-                self._decoder.feed(b"")
-            )  # raises an error that came right behind good messages
+        while (message := self._decoder.next()) is None:
             data = await self.stream.receive_some(RECEIVE_BYTES)
             if not data:
                 self._decoder.eof()
                 return None
             self.received_bytes += len(data)
-            self._arrived.extend(self._decoder.feed(data))
-        return self._arrived.popleft()
+            self._decoder.feed(data)
+        return message
 
     def require_silence(self) -> None:
         """Check, before raw bytes follow on the stream, that the peer has sent no more. Raises RemoteProtocolError if it has."""
-        self._arrived.extend(self._decoder.feed(b""))
-        if self._arrived or self._decoder.buffered_bytes:
+        if self._decoder.buffered_bytes:
             raise RemoteProtocolError("the peer spoke before it was its turn")
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import RemoteProtocolError
-from testbed.wire import VERSION, Channel, Codec, MessageStream
+from testbed.wire import VERSION, Channel, Codec, Decoder, MessageStream
 
 
 class Ping(msgspec.Struct, tag="ping", frozen=True):
@@ -45,12 +45,21 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
+def take(decoder: Decoder[Any], parts: list[bytes], found: list[Any]) -> None:
+    """Feed the whole of a stream; what it holds is appended to `found`."""
+    for part in parts:
+        decoder.feed(part)
+        while (message := decoder.next()) is not None:
+            found.append(message)
+    decoder.eof()
+
+
 @given(st.lists(MESSAGES, max_size=6), st.lists(st.integers(0, 2000), max_size=12))
 def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[Any], cuts: list[int]) -> None:
     data = b"".join(CODEC.encode(message) for message in messages)
     decoder = CODEC.decoder()
-    found = [message for piece in pieces(data, cuts) for message in decoder.feed(piece)]
-    decoder.eof()
+    found: list[Any] = []
+    take(decoder, pieces(data, cuts), found)
     assert found == messages
 
 
@@ -65,9 +74,7 @@ def test_garbage_raises_only_remote_errors_and_never_costs_the_messages_before_i
     data = b"".join(CODEC.encode(message) for message in messages) + garbage
     decoder, found = CODEC.decoder(), []
     with pytest.raises(RemoteProtocolError):
-        for piece in pieces(data, cuts):
-            found += decoder.feed(piece)
-        decoder.eof()
+        take(decoder, pieces(data, cuts), found)
     assert found == messages
 
 
@@ -91,14 +98,20 @@ def test_garbage_raises_only_remote_errors_and_never_costs_the_messages_before_i
 )
 def test_wrong_bytes_are_refused_with_what_was_wrong(data: bytes, said: str) -> None:
     with pytest.raises(RemoteProtocolError, match=said):
-        CODEC.decoder().feed(data)
+        take(CODEC.decoder(), [data], [])
 
 
 def test_connection_cut_inside_a_frame_is_an_error() -> None:
-    decoder = CODEC.decoder()
-    decoder.feed(CODEC.encode(Ping(1))[:-1])
     with pytest.raises(RemoteProtocolError, match="ended after"):
-        decoder.eof()
+        take(CODEC.decoder(), [CODEC.encode(Ping(1))[:-1]], [])
+
+
+def test_frame_that_came_alone_is_one_message() -> None:
+    whole = CODEC.encode(Ping(1))
+    assert CODEC.decode(whole) == Ping(1)
+    for wrong in (b"", whole[:-1], whole + b"R", b"X"):
+        with pytest.raises(RemoteProtocolError):
+            CODEC.decode(wrong)
 
 
 async def test_channel_carries_messages_both_ways_and_ends_cleanly() -> None:

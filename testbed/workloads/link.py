@@ -6,7 +6,6 @@ import os
 import select
 import socket
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -22,7 +21,6 @@ class RunnerLink:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._decoder = CODEC.decoder()
-        self._arrived: deque[Order | Report] = deque()
         self._sending = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -40,8 +38,7 @@ class RunnerLink:
 
     def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
         """Return the next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
-        while not self._arrived:
-            self._arrived.extend(self._decoder.feed(b""))
+        while (order := self._decoder.next()) is None:
             watched: list[socket.socket | int] = [self._sock, self._bell, *also]
             heard = select.select(watched, [], [], timeout_s)[0]
             if self._bell in heard:
@@ -52,8 +49,8 @@ class RunnerLink:
                 data = self._sock.recv(_RECEIVE_BYTES)
             except ConnectionError:
                 leave(EXIT_AGENT_GONE)
-            self._arrived.extend(self._decoder.feed(data or leave(EXIT_AGENT_GONE)))
-        return self._arrived.popleft()
+            self._decoder.feed(data or leave(EXIT_AGENT_GONE))
+        return order
 
 
 def leave(status: int) -> NoReturn:

@@ -233,4 +233,4 @@ class Connections:
 
 
 def _coded(codec: Codec[Any], message: Any) -> Any:
-    return codec.decoder().feed(codec.encode(message))[0]
+    return codec.decode(codec.encode(message))

@@ -48,8 +48,8 @@ async def listen_to_owner(
         while True:
             data, sender = await sock.recvfrom(4096)
             try:
-                [word] = OWNER.decoder().feed(data)
-            except (ProtocolError, ValueError) as error:
+                word = OWNER.decode(data)
+            except ProtocolError as error:
                 occasions.warn("word", f"owner's socket: {error}")
                 continue
             if (switch := kernel.look_at_switch(grace=word.grace)) is not None:
