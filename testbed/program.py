@@ -56,16 +56,3 @@ def wrong(program: Program) -> tuple[str, object, str] | None:
     if program.checkpoint_signal not in (*SIGNALS, NO_SIGNAL):
         return "checkpoint_signal", program.checkpoint_signal, f"one of {', '.join((*SIGNALS, NO_SIGNAL))}"
     return None
-
-
-class ProgramRun(Struct, frozen=True):
-    """Orders to the process of an attempt."""
-
-    program: Program
-    job: str
-    attempt: int
-    folder: str  # of this attempt alone, empty
-    steps: int
-    step_s: float
-    grace_s: float
-    most_bytes: int  # of a checkpoint

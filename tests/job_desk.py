@@ -16,16 +16,21 @@ from testbed.agent.core import events as ev
 from testbed.agent.io.processes import JobProcesses
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, StoredCheckpoint
-from testbed.program import Program, ProgramRun
+from testbed.program import Program
 from testbed.workloads import criu
 from testbed.workloads.base import StateCopy
 from testbed.workloads.copying import CopiedSnapshot
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Snapshot, WorkloadSpec
+from testbed.workloads.messages import Snapshot, Start
 from testbed.workloads.process import Event, WorkloadProcess
 
 MANY_BYTES = 1 << 30
+
+
+def job_of(workload: str, params: dict[str, Any]) -> JobSpec:
+    """A job that is described by its workload's own parameters."""
+    return JobSpec("a", 1, 1.0, 1, workload, params)
 
 
 @dataclass
@@ -37,11 +42,12 @@ class Desk:
     forks: ForkServer
     jobs: list[WorkloadProcess] = field(default_factory=list)
 
-    async def start(self, spec: WorkloadSpec, restore: Path | None = None) -> WorkloadProcess:
-        log = self.log_of(len(self.jobs) + 1)
-        job = await WorkloadProcess.start(
-            spec, restore=restore, lease=self.lease, log=log, launch=self.forks.launch
-        )
+    async def start(self, spec: JobSpec, restore: Path | None = None, folder: str = "") -> WorkloadProcess:
+        """Start one more attempt of a job."""
+        number = len(self.jobs) + 1
+        order = Start(spec, number, None if restore is None else str(restore), folder)
+        log = self.log_of(number)
+        job = await WorkloadProcess.start(order, lease=self.lease, log=log, launch=self.forks.launch)
         self.jobs.append(job)
         return job
 
@@ -49,12 +55,11 @@ class Desk:
         self, program: Program, restore: Path | None = None, *, steps: int = 400, **given: Any
     ) -> WorkloadProcess:
         """Start one more attempt of a program."""
-        number = len(self.jobs) + 1
-        folder = self.path / f"attempt{number}"
+        folder = self.path / f"attempt{len(self.jobs) + 1}"
         folder.mkdir()
-        settings = {"step_s": 0.002, "grace_s": 5.0, "most_bytes": MANY_BYTES, **given}
-        run = ProgramRun(program, "a", number, str(folder), steps, **settings)
-        return await self.start(WorkloadSpec("executable", {}, program=run), restore)
+        settings = {"step_s": 0.002, "grace_s": 5.0, "payload_bytes": MANY_BYTES, **given}
+        spec = JobSpec("a", steps, workload="executable", program=program, **settings)
+        return await self.start(spec, restore, str(folder))
 
     def log_of(self, number: int) -> Path:
         return self.path / f"a.{number}.log"

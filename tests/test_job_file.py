@@ -7,8 +7,8 @@ import pytest
 from experiments.inputs.job_file import check_runs, load_job
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
-from testbed.workloads.messages import Finished, Progress, Started, WorkloadSpec
-from tests.job_desk import desk, next_of
+from testbed.workloads.messages import Finished, Progress, Started
+from tests.job_desk import desk, job_of, next_of
 from topologies.errors import SpecError
 
 GOOD = 'steps = 3\nstep = "2 s"\npayload = "4 MB"\n'
@@ -66,7 +66,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
     restore, reached = None, 0
     async with desk(tmp_path, modules=EXAMPLES) as d:
         for number in range(3):
-            process = await d.start(WorkloadSpec(job.workload, params), restore)
+            process = await d.start(job_of(job.workload, params), restore)
             assert (await next_of(process, Started)).step == reached
             if number < 2:
                 await next_of(process, Progress)

@@ -15,10 +15,10 @@ from safetensors.torch import load, load_file  # noqa: E402
 from testbed.workloads import torch_copy, torch_training  # noqa: E402
 from testbed.workloads.base import StateMismatch, write_parts  # noqa: E402
 from testbed.workloads.copying import copy_of  # noqa: E402
-from testbed.workloads.messages import Finished, SnapshotTaken, Started, WorkloadSpec  # noqa: E402
+from testbed.workloads.messages import Finished, SnapshotTaken, Started  # noqa: E402
 from testbed.workloads.torch_copy import TensorsCopy, layouts_of, staged  # noqa: E402
 from testbed.workloads.torch_file import TREE, file_pieces, tree_tensor  # noqa: E402
-from tests.job_desk import all_events, begun_copy, desk, next_of  # noqa: E402
+from tests.job_desk import all_events, begun_copy, desk, job_of, next_of  # noqa: E402
 from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
 pytestmark = pytest.mark.extra
@@ -149,7 +149,7 @@ def test_steps_get_the_memory_that_a_snapshot_had() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 async def test_a_job_killed_beside_its_snapshot_goes_on_to_the_last_bit(device: str, tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("torch_jobs.py"), tmp_path)
-    spec = WorkloadSpec("torch_jobs:Motley", {"steps": 400, "seed": 5, "device": device})
+    spec = job_of("torch_jobs:Motley", {"steps": 400, "seed": 5, "device": device})
     async with desk(tmp_path, within_s=120.0) as d:
         job = await d.start(spec)
         await next_of(job, Started)

@@ -16,21 +16,22 @@ from typing import Any
 import pytest
 import trio
 
+from testbed.messages import JobSpec
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.messages import Failed, Finished, Progress, Started
 from testbed.workloads.process import KILLS, Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
 from testbed.workloads.synthetic import Synthetic
-from tests.job_desk import Desk, all_events, desk, next_of
+from tests.job_desk import Desk, all_events, desk, job_of, next_of
 
 pytestmark = pytest.mark.alone
 
 PAYLOAD = 300_000
 
 
-def synthetic(steps: int = 40, step_s: float = 0.005, **params: Any) -> WorkloadSpec:
+def synthetic(steps: int = 40, step_s: float = 0.005, **params: Any) -> JobSpec:
     described = {"payload_bytes": PAYLOAD, "steps": steps, "step_s": step_s, **params}
-    return WorkloadSpec("synthetic", described, progress_per_s=1000.0)
+    return job_of("synthetic", described)
 
 
 def state_digest(step: int) -> bytes:
@@ -41,7 +42,7 @@ def state_digest(step: int) -> bytes:
     return workload.verify()
 
 
-def third_party(path: Path, body: str) -> WorkloadSpec:
+def third_party(path: Path, body: str) -> JobSpec:
     """A workload module that a user might write, in the job's working directory."""
     code = """
         import os, time
@@ -59,12 +60,12 @@ def third_party(path: Path, body: str) -> WorkloadSpec:
             def verify(self): return b"mine"
     """
     (path / "mine.py").write_text(textwrap.dedent(code) + textwrap.indent(textwrap.dedent(body), "    "))
-    return WorkloadSpec("mine:Mine", {}, progress_per_s=1000.0)
+    return job_of("mine:Mine", {})
 
 
 @asynccontextmanager
 async def begun(
-    path: Path, spec: WorkloadSpec, lease_s: float = math.inf
+    path: Path, spec: JobSpec, lease_s: float = math.inf
 ) -> AsyncIterator[tuple[Desk, WorkloadProcess]]:
     async with desk(path, lease_s) as d:
         yield d, await d.start(spec)
@@ -346,15 +347,16 @@ import json, os, sys, time, trio
 from pathlib import Path
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import WorkloadSpec
+from testbed.messages import JobSpec
+from testbed.workloads.messages import Start
 from testbed.workloads.process import WorkloadProcess
 
 async def main():
     root = Path(sys.argv[1])
     lease = LeaseFile.create(root / "lease", time.monotonic() + float(sys.argv[2]))
-    spec = WorkloadSpec("synthetic", {"payload_bytes": 0, "steps": 1000000, "step_s": 0.01})
+    order = Start(JobSpec("a", 1000000, 0.01, 1), 1, None)
     forks = ForkServer()
-    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log", launch=forks.launch)
+    job = await WorkloadProcess.start(order, lease=lease, log=root / "log", launch=forks.launch)
     await job.receive()
     print(json.dumps(job.pid), flush=True)
     async for event in job.events:

@@ -18,8 +18,8 @@ import msgspec
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, within
 from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
-from testbed.workloads.base import load_workload
-from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
+from testbed.workloads.base import load_workload, params_of
+from testbed.workloads.submission import EXECUTABLE, cannot_run
 from topologies import keys, reading, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError

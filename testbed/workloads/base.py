@@ -24,6 +24,8 @@ from topologies.writing import naming
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from testbed.messages import JobSpec
+
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
 ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
@@ -175,6 +177,12 @@ def load_workload(name: str, params: Mapping[str, object]) -> Workload:
         ]
         raise SpecError("workload", name, f"{allowed}; {module_name} has {', '.join(own) or 'none'}")
     return found(params)
+
+
+def params_of(spec: JobSpec) -> dict[str, object]:
+    """Return parameters: a built-in workload gets the job's own figures; a third party's knows its own."""
+    own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
+    return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
 
 
 def number(

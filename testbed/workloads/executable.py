@@ -22,9 +22,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
+from testbed.bounds import most_checkpoint_bytes
 from testbed.errors import RemoteProtocolError
 from testbed.identity import signal_name
-from testbed.program import ProgramRun
+from testbed.program import Program
 from testbed.workloads import criu
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
@@ -71,9 +72,10 @@ class ProgramRunner(ABC):
 
     _program: Contained | SavedProgram  # that runs, or has just ended
 
-    def __init__(self, link: RunnerLink, run: ProgramRun, kept: Path, step_file: Path) -> None:
+    def __init__(self, link: RunnerLink, start: Start, program: Program, kept: Path, step_file: Path) -> None:
         """Prepare the attempt. `kept`: what a checkpoint is packed from, and unpacked to."""
-        self._link, self._run = link, run
+        self._link, self._order, self._job, self._given = link, start, start.job, program
+        self._most_bytes = most_checkpoint_bytes(start.job.payload_bytes)
         self._kept, self._step_file = kept, step_file
         self._asked: Asked | None = None
         self._from = ProgramProgress(0, told=False)  # what it began with
@@ -82,11 +84,11 @@ class ProgramRunner(ABC):
         self._step_now = 0
         self._has_told = False
 
-    def run(self, restore: str | None) -> None:
+    def run(self) -> None:
         """Run until it is finished, or ordered to stop. CannotRun, StateMismatch, OSError pass."""
         self._kept.mkdir(parents=True)
-        if restore is not None:
-            self._from = unpack(Path(restore), self._kept, self._run.most_bytes)
+        if self._order.restore is not None:
+            self._from = unpack(Path(self._order.restore), self._kept, self._most_bytes)
         self._step_now = self._from.step
         proof = self._proof()
         self._start()
@@ -97,7 +99,7 @@ class ProgramRunner(ABC):
                 self._end()
                 return
             if isinstance(order, Snapshot):
-                self._asked = Asked(order, self._run.grace_s)
+                self._asked = Asked(order, self._job.grace_s)
             elif order is not None:
                 raise RemoteProtocolError(f"not an order for a running job: {order!r}")
             if self._program.poll():
@@ -125,11 +127,11 @@ class ProgramRunner(ABC):
         told = {
             CHECKPOINT_DIRECTORY: str(directory),
             STEP_FILE: str(self._step_file),
-            STEPS: str(self._run.steps),
-            JOB: self._run.job,
-            ATTEMPT: str(self._run.attempt),
+            STEPS: str(self._job.steps),
+            JOB: self._job.name,
+            ATTEMPT: str(self._order.attempt),
         }
-        return {**os.environ, **self._run.program.environment, **told}
+        return {**os.environ, **self._given.environment, **told}
 
     def _has_finished(self) -> bool:
         """Return True if the program has finished, False if it is to be started again. CannotRun."""
@@ -139,7 +141,7 @@ class ProgramRunner(ABC):
         if status == 0:
             if self._asked is not None:
                 self._fail(self._asked, "it has finished")
-            self._link.send(Finished(self._run.steps, self._proof()))
+            self._link.send(Finished(self._job.steps, self._proof()))
             return True
         if status == -signal.SIGKILL:
             _die("the program was killed from outside")
@@ -160,7 +162,7 @@ class ProgramRunner(ABC):
         That need not trouble a program that has finished.
         """
         try:
-            return digest(self._kept, self._run.most_bytes)
+            return digest(self._kept, self._most_bytes)
         except (CannotKeep, OSError):
             return b""
 
@@ -169,9 +171,7 @@ class ProgramRunner(ABC):
     def _keep(self, asked: Asked) -> None:
         """Write the kept files as the checkpoint. CannotKeep, OSError: there is none."""
         began_s, path = time.monotonic(), Path(asked.order.path)
-        size_bytes = pack(
-            self._kept, path, ProgramProgress(self._step(), self._tells()), self._run.most_bytes
-        )
+        size_bytes = pack(self._kept, path, ProgramProgress(self._step(), self._tells()), self._most_bytes)
         now_s = time.monotonic()
         taken = SnapshotTaken(
             asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
@@ -203,8 +203,8 @@ class ProgramRunner(ABC):
                 self._has_told, self._step_now = True, self._from.step
             step = self._read_step()
         else:
-            step = self._from.step + int((self._ran_s + self._running_s()) / self._run.step_s)
-        self._step_now = max(self._step_now, min(step, self._run.steps - 1))
+            step = self._from.step + int((self._ran_s + self._running_s()) / self._job.step_s)
+        self._step_now = max(self._step_now, min(step, self._job.steps - 1))
         return self._step_now
 
     def _read_step(self) -> int:
@@ -231,14 +231,14 @@ class SelfCheckpointing(ProgramRunner):
 
     _program: Contained
 
-    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
-        top = Path(run.folder)
+    def __init__(self, link: RunnerLink, start: Start, program: Program) -> None:
+        top = Path(start.folder)
         self._work = top / "work"
-        self._signal = run.program.signal
-        super().__init__(link, run, self._work / run.program.checkpoint_directory, top / "step")
+        self._signal = program.signal
+        super().__init__(link, start, program, self._work / program.checkpoint_directory, top / "step")
 
     def _start(self) -> None:
-        given = self._run.program
+        given = self._given
         here = Path(given.working_directory) if given.working_directory else self._work
         self._started_s = time.monotonic()
         self._program = Contained(given.command, self._environment(self._kept), here)
@@ -250,7 +250,7 @@ class SelfCheckpointing(ProgramRunner):
 
     def _check_end(self, ran_s: float) -> None:
         asked, program = self._asked, self._program
-        if program.status == self._run.program.checkpoint_exit_code and not program.failure:
+        if program.status == self._given.checkpoint_exit_code and not program.failure:
             if asked is None:
                 time.sleep(max(0.0, MIN_RUN_S - ran_s))
                 return
@@ -266,7 +266,7 @@ class SelfCheckpointing(ProgramRunner):
         if asked is not None and asked.signalled:
             raise CannotRun(
                 f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(program.status)}, and not with its "
-                f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
+                f"checkpoint_exit_code {self._given.checkpoint_exit_code}{_last_line()}"
             )
         super()._check_end(ran_s)
 
@@ -276,13 +276,13 @@ class SelfCheckpointing(ProgramRunner):
         if self._signal is None:
             return
         if not asked.signalled and program.catches(self._signal):
-            asked.signalled, asked.until_s = True, time.monotonic() + self._run.grace_s
+            asked.signalled, asked.until_s = True, time.monotonic() + self._job.grace_s
             program.send(self._signal)
         if time.monotonic() < asked.until_s:
             return
         if asked.order.final:
             program.kill()
-        name, grace_s = self._signal.name, self._run.grace_s
+        name, grace_s = self._signal.name, self._job.grace_s
         self._fail(
             asked,
             f"it has not checkpointed within its grace of {grace_s:g} s after {name}"
@@ -303,14 +303,14 @@ class SavedFromOutside(ProgramRunner):
 
     _program: SavedProgram
 
-    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
+    def __init__(self, link: RunnerLink, start: Start, program: Program) -> None:
         try:
             self._criu = criu.command()
         except OSError as error:
             raise CannotRun(f"nothing here can checkpoint it: {error}") from error
-        kept = Path(run.folder) / "kept"
+        kept = Path(start.folder) / "kept"
         self._images, self._work = kept / "images", kept / "work"
-        super().__init__(link, run, kept, criu.PLACE / "RECLAIMNET_STEP")
+        super().__init__(link, start, program, kept, criu.PLACE / "RECLAIMNET_STEP")
 
     def _start(self) -> None:
         self._work.mkdir(exist_ok=True)
@@ -320,7 +320,7 @@ class SavedFromOutside(ProgramRunner):
             self._program = SavedProgram.restore(self._criu, self._images)
             shutil.rmtree(self._images)
             return
-        given = self._run.program
+        given = self._given
         here = Path(given.working_directory) if given.working_directory else criu.PLACE
         try:
             self._program = SavedProgram.start(given.command, self._environment(criu.PLACE), here)
@@ -346,13 +346,11 @@ class SavedFromOutside(ProgramRunner):
 
 def run_program(link: RunnerLink, start: Start) -> None:
     """Run the whole attempt, and report its failure if it fails."""
-    run = start.spec.program
-    assert run is not None
+    program = start.job.program
+    assert program is not None
+    kind = SavedFromOutside if program.checkpoint_by == "criu" else SelfCheckpointing
     try:
-        if run.program.checkpoint_by == "criu":
-            SavedFromOutside(link, run).run(start.restore)
-        else:
-            SelfCheckpointing(link, run).run(start.restore)
+        kind(link, start, program).run()
     except (CannotRun, StateMismatch, OSError) as error:
         say(str(error))
         link.send(Failed(str(error)[:2000]))

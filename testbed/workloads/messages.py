@@ -6,30 +6,23 @@ A job's process runs anybody's code. What it reports goes on to the coordinator,
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Final
 
 import msgspec
 
 from testbed.bounds import PayloadBytes, Seconds, Sequence, StateDigest, Step
 from testbed.framing import Codec
-from testbed.program import ProgramRun
-
-
-class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Workload to run: a built-in name or "module:Class" with its parameters, or a program. Progress is limited in frequency."""
-
-    workload: str
-    params: dict[str, Any]
-    progress_per_s: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 5.0
-    program: ProgramRun | None = None
-    slots: tuple[int, ...] = (0,)  # the GPUs of its host that it has, by number
+from testbed.messages import JobSpec
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):
     """Order to begin, or go on from the state in the file `restore`."""
 
-    spec: WorkloadSpec
+    job: JobSpec
+    attempt: int
     restore: str | None
+    folder: str = ""  # of a program: of this attempt alone, empty
+    slots: tuple[int, ...] = (0,)  # the GPUs of its host that it has, by number
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):

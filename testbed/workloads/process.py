@@ -41,7 +41,6 @@ from testbed.workloads.messages import (
     Start,
     Started,
     Stop,
-    WorkloadSpec,
 )
 from testbed.workloads.runner import EXIT_FAILED, EXIT_LEASE_LAPSED
 
@@ -128,14 +127,13 @@ class WorkloadProcess:
     @classmethod
     async def start(
         cls,
-        spec: WorkloadSpec,
+        order: Start,
         *,
-        restore: Path | None,
         lease: LeaseFile,
         log: Path,
         launch: Launch,
     ) -> Self:
-        """Start the process and send it what to run; `Started` or `Failed` comes as its first event.
+        """Start the process and send it the order; `Started` or `Failed` comes as its first event.
 
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and
         where so much cannot be sent.
@@ -144,7 +142,6 @@ class WorkloadProcess:
             raise LocalProtocolError(
                 "a job is started in the main thread: its life is tied to the thread that forks"
             )
-        order = Start(spec, None if restore is None else str(restore))
         CODEC.encode(order)  # what cannot be sent is known before there is a process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

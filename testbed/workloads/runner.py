@@ -20,7 +20,7 @@ from typing import Final
 from testbed.errors import RemoteProtocolError, SpecError
 from testbed.garbage import survivors_set_aside
 from testbed.linux import end_with_parent
-from testbed.workloads.base import Workload, load_workload
+from testbed.workloads.base import Workload, load_workload, params_of
 from testbed.workloads.copying import CopiedSnapshot, copy_of, why_not
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE, RunnerLink, leave
@@ -45,6 +45,7 @@ EXIT_LEASE_LAPSED: Final = 72
 LONGEST_SLEEP_S: Final = 3600.0
 # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
 CATCH_UP_S: Final = 0.25
+TELL_S: Final = 0.2  # between two reports of how far it is
 
 
 class Runner:
@@ -59,13 +60,13 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
-        take_gpus(start.spec.slots)
-        if start.spec.program is not None:
+        take_gpus(start.slots)
+        if start.job.program is not None:
             from testbed.workloads.executable import run_program  # other jobs start without it
 
             run_program(self._link, start)
             return
-        workload = load_workload(start.spec.workload, start.spec.params)
+        workload = load_workload(start.job.workload, params_of(start.job))
         if start.restore is None:
             workload.begin()
         else:
@@ -73,11 +74,11 @@ class Runner:
         self._link.send(Started(workload.step_number, _digest(workload)))
         # of a process with torch in it a full collection takes 0.2 s, now and then while a snapshot is taken
         with survivors_set_aside():
-            self._compute(start, workload)
+            self._compute(workload)
 
-    def _compute(self, start: Start, workload: Workload) -> None:
+    def _compute(self, workload: Workload) -> None:
         """Compute step after step; return when the job is finished or stopped."""
-        tell_every_s, told_s = 1.0 / start.spec.progress_per_s, 0.0
+        told_s = 0.0
         due_s = time.monotonic() + workload.step_s
         while workload.step_number < workload.steps_total:
             paused_s = self._listen_until(due_s, workload)
@@ -93,7 +94,7 @@ class Runner:
                 )
             due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
             now_s = time.monotonic()
-            if now_s >= told_s + tell_every_s:
+            if now_s >= told_s + TELL_S:
                 told_s = now_s
                 self._link.send(Progress(workload.step_number))
         self._link.send(Finished(workload.step_number, _digest(workload)))

@@ -12,7 +12,7 @@ from testbed.errors import SpecError
 from testbed.messages import JobSpec
 from testbed.program import wrong
 from testbed.workloads import criu
-from testbed.workloads.base import BUILT_IN, load_workload, place_of
+from testbed.workloads.base import BUILT_IN, load_workload, params_of, place_of
 
 EXECUTABLE: Final = "executable"
 # what no store can take; a chunk is left for what a workload adds to its payload
@@ -28,14 +28,6 @@ def _check_program(spec: JobSpec) -> None:
         raise SpecError("params", sorted(spec.params), "none: a command has its arguments and [environment]")
     if found := wrong(spec.program):
         raise SpecError(*found)
-
-
-def params_of(spec: JobSpec) -> dict[str, object]:
-    """Return parameters: a built-in workload gets the job's own figures; a third party's knows its own."""
-    if spec.program is not None:
-        return {}
-    own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
-    return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
 
 
 def cannot_run(spec: JobSpec) -> str:

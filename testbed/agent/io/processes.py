@@ -14,23 +14,21 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.bounds import most_checkpoint_bytes, quoted
+from testbed.bounds import quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import ProtocolError, SpecError
 from testbed.logs import logger
-from testbed.program import Program, ProgramRun
 from testbed.workloads.launch import Launch
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     Failed,
     Finished,
     Progress,
+    Start,
     Started,
-    WorkloadSpec,
 )
 from testbed.workloads.output import LONGEST_BYTES, output_file, shorten
 from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
-from testbed.workloads.submission import params_of
 
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
 LOG = logger("agent")
@@ -94,23 +92,19 @@ class JobProcesses:
         """Follow one attempt through its whole life, on GPUs of these numbers. Cancelled, it has ended."""
         key = (spec.name, attempt)
         output = output_file(self._logs, *key)
-        program = None if spec.program is None else self._program_run(spec, spec.program, attempt)
+        folder = ""
         try:
-            if program is not None:
-                Path(program.folder).mkdir(mode=0o700, parents=True)
+            if spec.program is not None:  # gone at the store's next start, too
+                folder = f"{self._store.scratch(spec.name)}.program.{attempt}"
+                Path(folder).mkdir(mode=0o700, parents=True)
             path = None
             if restore is not None:
-                path = self._store.payload(self._store.get(restore.job, restore.sequence))
-            process = await WorkloadProcess.start(
-                WorkloadSpec(spec.workload, params_of(spec), program=program, slots=slots),
-                restore=path,
-                lease=self._lease,
-                log=output,
-                launch=self._launch,
-            )
+                path = str(self._store.payload(self._store.get(restore.job, restore.sequence)))
+            order = Start(spec, attempt, path, folder, slots)
+            process = await WorkloadProcess.start(order, lease=self._lease, log=output, launch=self._launch)
         except (OSError, SpecError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
-            await _remove_folder(program)
+            await _remove(folder)
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=quoted(str(error)))))
             return
         if key not in self._expected or key in self._ending:
@@ -144,14 +138,7 @@ class JobProcesses:
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
-            await _remove_folder(program)
-
-    def _program_run(self, spec: m.JobSpec, program: Program, attempt: int) -> ProgramRun:
-        folder = f"{self._store.scratch(spec.name)}.program.{attempt}"  # gone at the store's next start, too
-        most_bytes = most_checkpoint_bytes(spec.payload_bytes)
-        return ProgramRun(
-            program, spec.name, attempt, folder, spec.steps, spec.step_s, spec.grace_s, most_bytes
-        )
+            await _remove(folder)
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Take a snapshot into the store; a final one ends the job's process. That of a killed attempt is dropped."""
@@ -201,11 +188,11 @@ class JobProcesses:
             self._handle(event)
 
 
-async def _remove_folder(program: ProgramRun | None) -> None:
-    """Remove the files that a program wrote beside its checkpoints; they end with its attempt."""
-    if program is not None:
+async def _remove(folder: str) -> None:
+    """Remove the files that a program wrote beside its checkpoints, if this job is one; they end with its attempt."""
+    if folder:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
+            await trio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:
