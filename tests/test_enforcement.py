@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import struct
 import subprocess
 import time
 from contextlib import suppress
@@ -112,9 +113,23 @@ def test_a_flow_is_paced_below_its_bucket_or_stands_at_the_literal_one_or_is_onl
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 @pytest.mark.parametrize("rates", [(GRANT, 2 * GRANT), (GRANT, GRANT / 3), (1e3, 1e10)])
-def test_regrant_moves_pacing_and_bucket_together(host, pair, rates):
-    guard = FlowGuard(host, pair[0], TrafficClass.PRESYNC, rates[0])
+def test_regrant_moves_pacing_and_bucket_and_never_the_bucket_below_the_pacing(
+    host, pair, rates, monkeypatch
+):
+    guard, rooms = FlowGuard(host, pair[0], TrafficClass.PRESYNC, rates[0]), []
+
+    def watched(step):
+        def take():
+            step()
+            pacing = struct.unpack("@Q", pair[0].getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8))[0]
+            rooms.append(host.flows.lookup(guard.key).rate_bytes_per_s - wire_rate(pacing))
+
+        return take
+
+    for name in ("_pace", "_set_bucket"):
+        monkeypatch.setattr(guard, name, watched(getattr(guard, name)))
     guard.regrant(rates[1])
+    assert len(rooms) == 2 and min(rooms) >= 0
     found = guard.readback()
     assert found.pacing_bytes_per_s == paced_rate(rates[1])
     assert found.bucket_bytes_per_s == int(wire_rate(rates[1]) * GUARD_SLACK)

@@ -4,10 +4,11 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.traces import Trace, paper_campus
+from experiments.inputs.traces import JobArrival, Trace, paper_campus
+from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.losses import interruptions, work_lost
 from experiments.worlds.virtual import VirtualWorld, simulate
-from testbed.messages import SEQUENCES_PER_ATTEMPT
+from testbed.messages import SEQUENCES_PER_ATTEMPT, JobSpec
 from tests.test_oracle_play import half_a_day
 
 SUBMITTED = (0.0, f.JobSubmitted("j", 20, 10.0, 1_000))
@@ -25,6 +26,19 @@ RUN = [
     (261.0, f.JobRunning("j", 3, "h3", 14, "", 5, 61.0)),
     (300.0, f.JobFinished("j", 3, "h3", 20, "")),
 ]
+
+
+def test_hours_over_a_loss_budget_are_those_of_intervals_above_twice_it() -> None:
+    def planned(at_s: float, interval_s: float) -> tuple[float, f.CheckpointPlanned]:
+        return at_s, f.CheckpointPlanned("j", 1, "h2", 1e6, interval_s)
+
+    arrivals = [JobArrival(0.0, JobSpec("j", 20, 10.0, 1_000, loss_budget_s=300.0))]
+    facts = [planned(3600.0, 600.0), planned(7200.0, 601.0), planned(14_400.0, 599.0)]
+    facts += [
+        (18_000.0, RUN[3][1]),
+        planned(21_600.0, 1200.0),
+    ]  # it stops; then another attempt, until the run is over
+    assert hours_over_budget(facts, arrivals, 25_200.0) == pytest.approx([3.0, 5.0])
 
 
 def test_an_emergency_loses_what_is_computed_again_and_a_migration_nothing() -> None:

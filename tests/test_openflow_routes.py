@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -223,6 +223,22 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
         assert len(its.rules) <= len(plain[switch].rules) + crossing
         assert len(its.groups) <= len(plain[switch].groups) + crossing
         assert set(its.stages) <= its.rules.keys() | its.groups.keys()
+
+
+def test_a_pinned_packet_goes_around_a_trunk_of_its_way_that_has_just_died() -> None:
+    names = ("s1", "s2", "s3", "s4")
+    pairs = enumerate(combinations(names, 2), 1)
+    trunks = tuple(Trunk(a, number, b, number, 1e9) for number, (a, b) in pairs)
+    a, b = (
+        Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:0{n}", f"10.0.0.{n}")
+        for n, s in ((1, "s1"), (2, "s3"))
+    )
+    mesh = Topology({name: number for number, name in enumerate(names, 1)}, trunks, (a, b), "s1")
+    made, dead = (
+        tables(mesh, pins=[WayPin(1, ("h1", "s1", "s2", "s3", "h2"))]),
+        frozenset({frozenset({"s2", "s3"})}),
+    )
+    assert list(ways(mesh, addressed(EF, a, b), "s1", made, dead)) == [["s1", "s2", "s4", "s3"]]
 
 
 @given(topologies(), st.integers(0, 30), DRAWS)

@@ -103,6 +103,16 @@ def test_an_interrupted_job_is_served_before_all_that_never_ran() -> None:
     assert queue.offer(2, 9.0) == Dispatch("a", 2, 2.0, False)
 
 
+def test_an_interrupted_job_is_served_first_by_an_offer_that_was_no_good_before() -> None:
+    free = {1: 0}
+    queue = SpotQueue(Controller(Rule(8.0)), gpus_behind=lambda offer: free[offer.offer_id])
+    queue.submit(SpotJob("fresh", gpus=2), 0.0, 0.0)
+    queue.requeue_at_head(SpotJob("back", gpus=2), 1.0)
+    queue.offer(1, 2.0)
+    free[1] = 2
+    assert queue.serve(3.0) == Dispatch("back", 1, 2.0, False)
+
+
 @pytest.mark.parametrize("draw", [-0.1, 1.0, math.nan])
 def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
     with pytest.raises(ValueError, match="draw"):

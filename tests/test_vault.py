@@ -66,7 +66,7 @@ def test_each_checkpoint_is_sent_on_when_the_last_copy_has_arrived() -> None:
 
 
 def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> None:
-    world = with_copy(campus_with(9))
+    world = with_copy(campus_with(12))
     job, hosts = world.jobs["a"], world.coordinator.cluster.hosts
     *first, vault = (hosts[name].spec.building for name in (job.host, job.standby, job.vault))
     assert vault not in first  # nobody is safe here
