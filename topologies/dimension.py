@@ -40,7 +40,7 @@ class Units(NamedTuple):
         numbers = [(value * by / times, unit) for unit, (times, by) in self.written.items()]
         finite = [(number, unit) for number, unit in numbers if math.isfinite(number)]
         rounded = [(float(f"{number:.12g}"), unit) for number, unit in finite]  # undoes 0.99 / 3600 * 3600
-        texts = [f"{plain(number)} {unit}" for number, unit in (*rounded, *finite)]
+        texts = [f"{plain(number)} {unit}".strip() for number, unit in (*rounded, *finite)]
         return min((t for t in texts if self.parse(t) == value), key=lambda t: len(t) + ("." in t))
 
 

@@ -16,13 +16,13 @@ from dataclasses import MISSING, field, fields, replace
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
-from numpy import generic
 
 from topologies import keys, toml
 from topologies.dimension import NUMBER, Dimension
-from topologies.errors import SpecError
 from topologies.keys import Form, Kind
+from topologies.keys import check as check
 from topologies.keys import declared as declared
+from topologies.keys import make_plain as make_plain
 from topologies.keys import optional as optional
 from topologies.tables import Table
 
@@ -88,26 +88,6 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
         ),
     )
     return declared(Kind(of, f"a tuple of {of.__name__}", form=form, takes="list of tables"), default)
-
-
-def make_plain(part: Any) -> None:
-    """Turn numbers of numpy's into Python's, of which files and facts are made; call it first in a frozen __post_init__."""
-    for each in fields(part):
-        value = getattr(part, each.name)
-        if isinstance(value, generic):
-            object.__setattr__(part, each.name, value.item())
-
-
-def check(part: Any, path: str) -> None:
-    """Raise SpecError for the first field whose value is not allowed; call it in __post_init__.
-
-    Numbers of numpy's become Python's (`make_plain`). Fields that are not declared here are not checked.
-    """
-    make_plain(part)
-    for each in fields(part):
-        kind, value = each.metadata.get("kind"), getattr(part, each.name)
-        if kind is not None and (allowed := kind.wrong(value)) is not None:
-            raise SpecError(f"{path}.{kind.key(each.name)}", value, allowed)
 
 
 def read(of: type[P], table: Table, **given: object) -> P:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from topologies import toml
 from topologies.dimension import Dimension
-from topologies.errors import nearest
+from topologies.errors import SpecError, nearest
 from topologies.tables import NOTHING, Table
 from topologies.units import plain
 
@@ -157,8 +157,8 @@ def number(
     most = min(high, sys.float_info.max)
     of = Annotated[float, Meta(gt=low, le=most) if above else Meta(ge=low, le=most)]
     limits = f", {'greater than' if above else 'at least'} {low:g}"
-    limits += f" and at most {high:g}" if high < math.inf else ""
-    shown = f" to {high:g}" if high < math.inf else ""
+    limits += f" and at most {dimension.units.text(high)}" if high < math.inf else ""
+    shown = f" to {dimension.units.text(high)}" if high < math.inf else ""
     shown = f", {'above' if above else 'from'} {low:g}{shown}" if low or shown else ""
     takes = f"{dimension.name.lower().replace('_', ' ')}{shown}" + (
         f', or `"{infinite}"`' if infinite else ""
@@ -189,3 +189,23 @@ def declared(kind: Kind, default: object = MISSING) -> Any:
 def optional(kind: Kind) -> Any:
     """Declare a value of this kind, None if it is left out."""
     return declared(replace(kind, optional=True), None)
+
+
+def make_plain(part: Any) -> None:
+    """Turn numbers of numpy's into Python's, of which files and facts are made; call it first in a frozen __post_init__."""
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if hasattr(value, "dtype"):
+            object.__setattr__(part, each.name, value.item())
+
+
+def check(part: Any, path: str) -> None:
+    """Raise SpecError for the first field whose value is not allowed; call it in __post_init__.
+
+    Numbers of numpy's become Python's (`make_plain`). Fields that are not declared are not checked.
+    """
+    make_plain(part)
+    for each in fields(part):
+        kind, value = each.metadata.get("kind"), getattr(part, each.name)
+        if kind is not None and (allowed := kind.wrong(value)) is not None:
+            raise SpecError(f"{path}.{kind.key(each.name)}", value, allowed)

@@ -10,7 +10,6 @@ Rates are bytes per second on the wire, in each direction (full duplex); `Direct
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,15 +19,15 @@ from typing import NamedTuple
 
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import choice, declared, number, optional, text
-from topologies.units import LARGEST_RATE_BYTES_PER_S, format_rate
+from topologies.keys import check, choice, declared, number, optional, text
+from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
 NAME = re.compile(r"[a-z][a-z0-9]{0,8}")
 NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
 MAX_PORTS = 1023  # ports of one Linux bridge
 SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
-SHARE = number(Dimension.NUMBER, about="a share from 0 to 1")
+SHARE = number(Dimension.NUMBER, high=1.0)
 
 
 class Role(StrEnum):
@@ -81,14 +80,13 @@ class GpuModel:
     """A kind of GPU: memory decides which jobs fit, compute capability which code runs."""
 
     name: str
-    memory_bytes: float = declared(number(Dimension.SIZE))  # of one GPU
+    memory_bytes: float = declared(number(Dimension.SIZE, above=True))  # of one GPU
     # jobs may ask for at least this
-    compute_capability: float = declared(number(Dimension.NUMBER, about="a number such as 8.6"))
+    compute_capability: float = declared(number(Dimension.NUMBER, above=True, about="a number such as 8.6"))
 
     def __post_init__(self) -> None:
         _label("gpu_models", self.name)
-        _positive(f"gpu_models.{self.name}.memory_bytes", self.memory_bytes)
-        _positive(f"gpu_models.{self.name}.compute_capability", self.compute_capability)
+        check(self, f"gpu_models.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,24 +157,20 @@ class Link:
 
     a: str
     b: str
-    rate_bytes_per_s: float = declared(number(Dimension.RATE))  # on the wire, in each direction
+    # on the wire, in each direction; no message carries a greater one
+    rate_bytes_per_s: float = declared(number(Dimension.RATE, high=LARGEST_RATE_BYTES_PER_S, above=True))
     delay_s: float = declared(number(Dimension.DURATION), 0.0)  # one way
     # of losing a packet
-    loss: float = declared(number(Dimension.NUMBER, about="a probability, at least 0 and less than 1"), 0.0)
+    loss: float = declared(number(Dimension.NUMBER, high=1.0, about="a probability"), 0.0)
     # a packet takes the delay, more or less by at most this
     jitter_s: float = declared(number(Dimension.DURATION), 0.0)
 
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"
-        _positive(f"{key}.rate", self.rate_bytes_per_s)
-        if self.rate_bytes_per_s > LARGEST_RATE_BYTES_PER_S:
-            most = format_rate(LARGEST_RATE_BYTES_PER_S)
-            raise SpecError(f"{key}.rate", self.rate_bytes_per_s, f"at most {most}: no message carries more")
-        if not (0.0 <= self.delay_s < math.inf):
-            raise SpecError(f"{key}.delay", self.delay_s, "a duration of 0 s or more")
-        if not 0.0 <= self.loss < 1.0:
+        check(self, key)
+        if self.loss == 1.0:
             raise SpecError(f"{key}.loss", self.loss, "a probability of at least 0 and less than 1")
-        if not 0.0 <= self.jitter_s <= self.delay_s:
+        if self.jitter_s > self.delay_s:
             raise SpecError(
                 f"{key}.jitter", self.jitter_s, f"a duration of at most the delay, {self.delay_s} s"
             )
@@ -203,12 +197,7 @@ class ResearchReserve:
     most_lost: float = declared(SHARE, 0.03)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.beta <= 1.0:
-            raise SpecError("research_reserve.beta", self.beta, "a share from 0 to 1")
-        if not 0.0 <= self.minimum_bytes_per_s < math.inf:
-            raise SpecError("research_reserve.minimum", self.minimum_bytes_per_s, "a rate of 0 or more")
-        if not 0.0 <= self.most_lost <= 1.0:
-            raise SpecError("research_reserve.most_lost", self.most_lost, "a share from 0 to 1")
+        check(self, "research_reserve")
 
     def reserve_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
         """Return the bytes/s kept for research on a link; never more than the link has (B_min > B: migration share 0)."""
@@ -370,11 +359,6 @@ def _name(key: str, name: str) -> None:
 def _label(key: str, text: str) -> None:
     if not (text.isprintable() and 1 <= len(text) <= 64):
         raise SpecError(key, text[:80], "1 to 64 printable characters")
-
-
-def _positive(key: str, value: float) -> None:
-    if not (0.0 < value < math.inf):
-        raise SpecError(key, value, "a finite number greater than 0")
 
 
 def _unique(key: str, names: Iterable[str]) -> None:
