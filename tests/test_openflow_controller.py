@@ -1,4 +1,4 @@
-"""The controller as it runs, with switches that are played, one of which lacks bundles."""
+"""The controller as it runs, with switches that are played."""
 
 import contextlib
 import json
@@ -26,9 +26,8 @@ from topologies.openflow import Station, Topology, Trunk
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 30.0
 HEADER = struct.Struct("!BBHI")
-HELLO, ERROR, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
+HELLO, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 2, 3, 5, 6
 MULTIPART, MULTIPART_REPLY, BARRIER_REPLY = 18, 19, 21
-BAD_REQUEST, BAD_EXPERIMENTER = 1, 3
 TOPOLOGY = Topology(
     {"a": 1, "b": 2},
     (Trunk("a", 1, "b", 1, 1e9),),
@@ -43,8 +42,8 @@ TOPOLOGY = Topology(
 class PlayedSwitch:
     """An OpenFlow 1.3 switch that has nothing, takes what it is told, and writes down what that was."""
 
-    def __init__(self, port: int, number: int, *, bundles: bool) -> None:
-        self._number, self._bundles = number, bundles
+    def __init__(self, port: int, number: int) -> None:
+        self._number = number
         self.heard: list[tuple[int, bytes]] = []
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
         threading.Thread(target=self._serve, daemon=True).start()
@@ -89,8 +88,6 @@ class PlayedSwitch:
             self._say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0))
         elif kind == protocol.OFPT_BARRIER_REQUEST:
             self._say(BARRIER_REPLY, xid)
-        elif kind == protocol.OFPT_EXPERIMENTER and not self._bundles:
-            self._say(ERROR, xid, struct.pack("!HH", BAD_REQUEST, BAD_EXPERIMENTER) + body[:64])
 
 
 class Controller:
@@ -136,10 +133,9 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 
 @contextlib.contextmanager
-def switches(controller: Controller, *, bundles: bool = True) -> Iterator[tuple[PlayedSwitch, PlayedSwitch]]:
-    """Switch a with bundles or without, and switch b, which has them."""
-    a = PlayedSwitch(controller.port, 1, bundles=bundles)
-    b = PlayedSwitch(controller.port, 2, bundles=True)
+def switches(controller: Controller) -> Iterator[tuple[PlayedSwitch, PlayedSwitch]]:
+    """Switches a and b."""
+    a, b = PlayedSwitch(controller.port, 1), PlayedSwitch(controller.port, 2)
     try:
         yield a, b
     finally:
@@ -147,18 +143,15 @@ def switches(controller: Controller, *, bundles: bool = True) -> Iterator[tuple[
         b.close()
 
 
-def test_switch_without_bundles_gets_the_rules_as_they_are_and_it_is_said(controller: Controller) -> None:
+def test_a_switch_gets_its_rules_and_groups_in_one_bundle(controller: Controller) -> None:
     wanted = tables(TOPOLOGY)
-    with switches(controller, bundles=False) as (a, b):
+    with switches(controller) as played:
         until(lambda: controller.events("programmed"), "both are programmed")
-        said = {e["switch"]: e["bundles"] for e in controller.events("connected")}
-        assert said == {"a": False, "b": True}
-        assert a.taken(protocol.OFPT_FLOW_MOD) == len(wanted["a"].rules)
-        assert a.taken(protocol.OFPT_GROUP_MOD) == len(wanted["a"].groups)
-        assert b.taken(protocol.OFPT_FLOW_MOD) == b.taken(protocol.OFPT_GROUP_MOD) == 0
-        adds = [-1] * (len(wanted["b"].rules) + len(wanted["b"].groups))
-        until(lambda: len(b.bundle_messages()) == len(adds) + 4, "the bundle is committed")
-        assert b.bundle_messages() == [wire.OPEN, wire.DISCARD, wire.OPEN, *adds, wire.COMMIT]
+        for name, switch in zip("ab", played, strict=True):
+            assert switch.taken(protocol.OFPT_FLOW_MOD) == switch.taken(protocol.OFPT_GROUP_MOD) == 0
+            adds = [-1] * (len(wanted[name].rules) + len(wanted[name].groups))
+            whole = [wire.OPEN, *adds, wire.COMMIT]
+            until(lambda s=switch, w=whole: s.bundle_messages() == w, "the bundle is committed")
         assert not controller.events("refused")
 
 

@@ -1,9 +1,9 @@
 """OpenFlow 1.3 through os-ken: gives every switch the tables of `routes`, and keeps them with the trunks' state.
 
-On connection a switch reports which ports are up, whether it knows bundles, and which rules and groups it has; it is
-sent the difference, then a barrier. Messages that are sent together take effect at once: they go in a bundle, which
-is committed when the switch has taken every message of it, and else discarded. After a refusal the switch is read
-again, and the change under way is given up. A switch that knows no bundles gets the messages as they are.
+On connection a switch reports which ports are up, and which rules and groups it has; it is sent the difference, then
+a barrier. Messages that are sent together take effect at once: they go in a bundle (ONF's extension 230), which is
+committed when the switch has taken every message of it, and else discarded. After a refusal the switch is read again,
+and the change under way is given up.
 
 A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are
 changed (GROUP_MOD). The switch at the trunk has already turned to its next live bucket by itself. What happens is
@@ -87,13 +87,10 @@ class _Session:
 
     name: str
     datapath: Any
-    has_bundles: bool = True
     cookies: set[int] = field(default_factory=set)
     groups: dict[int, Group | None] = field(default_factory=dict)
     installed: Installed | None = None
     reading: int = 0
-    # transaction numbers of the question whether it knows bundles
-    probes: set[int] = field(default_factory=set)
     # by transaction number: words for what it has not answered for yet, and the bundle that holds it (0: none)
     sent: dict[int, tuple[str, int]] = field(default_factory=dict)
     # transaction numbers of barriers that have not been answered
@@ -116,10 +113,9 @@ class _Session:
         if written:
             self.datapath.send(b"".join(written))
 
-    def control_bundle(self, kind: int, bundle: int) -> int:
-        """Open, commit or discard a bundle; return the message's transaction number."""
+    def control_bundle(self, kind: int, bundle: int) -> None:
+        """Open, commit or discard a bundle."""
         self.write([("bundle", wire.bundle_control(self.datapath, kind, bundle))])
-        return int(self.datapath.xid)
 
     def write_barrier(self) -> int:
         """Request a barrier, answered when all that was sent is done; return its transaction number."""
@@ -178,7 +174,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_connected(self, event: Any) -> None:
-        """Ask a new switch for its ports, for what it can and for what it has."""
+        """Ask a new switch for its ports and for what it has."""
         datapath = event.msg.datapath
         name = self._names.get(datapath.id)
         if name is None:
@@ -187,7 +183,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session = self._sessions[name] = _Session(name, datapath)
         parser = datapath.ofproto_parser
         datapath.send_msg(parser.OFPPortDescStatsRequest(datapath, 0))
-        session.probes = {session.control_bundle(kind, 1) for kind in (wire.OPEN, wire.DISCARD)}
         self._read(session)
 
     def _read(self, session: _Session) -> None:
@@ -240,15 +235,13 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session = self._session(event)
         if not session:
             return
-        protocol = event.msg.datapath.ofproto
-        kinds = {protocol.OFPGT_SELECT: GroupKind.SELECT, protocol.OFPGT_FF: GroupKind.FAST_FAILOVER}
         for group in event.msg.body:
             ways = [
                 (b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets
             ]
-            known = group.type in kinds and all(ports == [watched] for _, watched, ports in ways)
+            known = group.type in set(GroupKind) and all(ports == [watched] for _, watched, ports in ways)
             buckets = tuple(GroupBucket(port, weight) for weight, port, _ in ways)
-            session.groups[group.group_id] = Group(kinds[group.type], buckets) if known else None
+            session.groups[group.group_id] = Group(GroupKind(group.type), buckets) if known else None
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def barrier_passed(self, event: Any) -> None:
@@ -274,14 +267,11 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def refused(self, event: Any) -> None:
-        """Report a message that a switch refused, if it is not the question whether it knows bundles.
+        """Report a message that a switch refused.
 
         The switch's tables are not what was wanted, and are read again; a planned change is given up.
         """
         session, msg = self._session(event), event.msg
-        if session and msg.xid in session.probes:
-            session.has_bundles = False
-            return
         words, bundle = session.sent.get(msg.xid, ("?", 0)) if session else ("?", 0)
         name = session.name if session else "?"
         self._tell("refused", switch=name, message=words, type=msg.type, code=msg.code)
@@ -529,7 +519,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session.installed = Installed(frozenset(session.cookies), session.groups)
         self._was_programmed = False
         if not session.was_refused:
-            self._tell("connected", switch=session.name, bundles=session.has_bundles)
+            self._tell("connected", switch=session.name)
         if not session.was_refused or self._setting is not None:
             self._update(session)
         session.was_refused = False
@@ -546,14 +536,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if session.installed is None or not len(update):
             return
         session.installed, session.is_short = after(session.installed, update), False
-        if session.has_bundles:
-            session.bundles += 1
-            session.control_bundle(wire.OPEN, session.bundles)
-            session.write(wire.messages(session.datapath, update), session.bundles)
-            session.open_bundles[session.write_barrier()] = session.bundles
-        else:
-            session.write(wire.messages(session.datapath, update))
-            session.write_barrier()
+        session.bundles += 1
+        session.control_bundle(wire.OPEN, session.bundles)
+        session.write(wire.messages(session.datapath, update), session.bundles)
+        session.open_bundles[session.write_barrier()] = session.bundles
         self._has_sent = True
         self._tell("updated", switch=session.name, messages=len(update))
 

@@ -35,11 +35,6 @@ class Client:
         with contextlib.suppress(OSError):
             self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
-    def close(self) -> None:
-        """End the connection; its own thread notices."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-
 
 class Clients:
     """A listener for clients; each client's thread calls its callback with (client, message), None after the connection's end."""

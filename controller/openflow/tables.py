@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from enum import IntEnum
 from functools import cached_property
 from hashlib import blake2b
 
 
-class GroupKind(StrEnum):
-    """Rule by which a group chooses among its buckets."""
+class GroupKind(IntEnum):
+    """Rule by which a group chooses among its buckets, by OpenFlow's number."""
 
     # by a hash of the connection, in proportion to the weights, among those whose port is up
-    SELECT = "select"
-    FAST_FAILOVER = "fast_failover"  # the first whose port is up
+    SELECT = 1
+    FAST_FAILOVER = 3  # the first whose port is up
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,11 @@ from controller.openflow.tables import (
     FlowRule,
     GotoTable,
     Group,
-    GroupKind,
     Output,
     ToGroup,
     Update,
 )
 
-KINDS = {GroupKind.SELECT: protocol.OFPGT_SELECT, GroupKind.FAST_FAILOVER: protocol.OFPGT_FF}
 OPEN, COMMIT, DISCARD = (
     protocol.ONF_BCT_OPEN_REQUEST,
     protocol.ONF_BCT_COMMIT_REQUEST,
@@ -61,7 +59,7 @@ def messages(datapath: Any, update: Update) -> Iterator[tuple[str, Any]]:
     for command, groups in changes:
         for number, group in groups.items():
             buckets = _buckets(group)
-            made = parser.OFPGroupMod(datapath, command, KINDS[group.kind], number, buckets)
+            made = parser.OFPGroupMod(datapath, command, group.kind, number, buckets)
             yield f"group {number}: {group}", made
     for rule in update.rules_added:
         yield f"rule {rule.cookie:#x}: {rule}", rule_mod(datapath, rule)
