@@ -124,15 +124,10 @@ def _in_small_steps(facts: Sequence[Timed], owners: Owners, factors: dict[str, f
             continue
         host, (since, begin) = runs[-1].host, begins[-1]
         steps = {fact.sequence: fact.step for fact in past if isinstance(fact, f.CheckpointCompleted)}
-        kept = 0
-        attempts = 1  # that had begun when a copy came to be
-        at_host = "h1"
-        for fact in past:
-            if isinstance(fact, f.JobRunning):
-                attempts, at_host = fact.attempt, fact.host
-            elif isinstance(fact, f.CheckpointCompleted | f.CheckpointHeld):
-                own = fact.holder == at_host and fact.sequence // SEQUENCES_PER_ATTEMPT == attempts
-                kept = kept if own else max(kept, steps[fact.sequence])
+        copies = [fact for fact in past if isinstance(fact, f.CheckpointCompleted | f.CheckpointHeld)]
+        here = runs[-1].host, runs[-1].attempt
+        others = [copy for copy in copies if (copy.holder, copy.sequence // SEQUENCES_PER_ATTEMPT) != here]
+        kept = max((steps[copy.sequence] for copy in others), default=0)
         risk_s = (begin.step - kept) * STEP_S + (second + 0.5 - since)
         if risk_s < 0.0:
             continue

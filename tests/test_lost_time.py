@@ -16,7 +16,7 @@ from experiments.results.run_context import RunContext
 from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.hosts import Process
 from testbed.messages import SEQUENCES_PER_ATTEMPT as ATTEMPT
-from tests import run_story
+from tests import lives, run_story
 
 CONTEXT = replace(run_story.context(), ended_at_s=None)
 FIRST = ATTEMPT + 1  # the first checkpoint of the first attempt
@@ -33,6 +33,12 @@ INTERRUPTED: list[Timed] = [
     # 9 steps, 3 s of standing still and 6 s of the tenth
     (111.0, f.JobStopped("j", 1, "h1", "emergency", 9)),
 ]
+
+
+@pytest.fixture(autouse=True)
+def read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run of this file is judged by the second reading, too."""
+    monkeypatch.setitem(rules.RULES, "lives", lives.RULE)
 
 
 def lost_to(*facts: Timed, context: RunContext = CONTEXT) -> dict[str, float]:
@@ -141,7 +147,6 @@ def test_a_start_that_comes_to_nothing_is_lost_and_the_first_that_succeeds_is_no
 
 
 def test_parts_that_do_not_add_up_are_a_breach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge reads lives off the facts, so a part that is left out of the account is noticed."""
     again = (121.0, f.JobDispatched("j", 2, "h3", FIRST, 4))
     lost_work = (121.0, f.WorkLost("j", 2, "emergency", 9, 4, 50.0))
     facts = [*INTERRUPTED, lost_work, again]

@@ -13,12 +13,14 @@ import pytest
 
 from controller.core.policies.overrides import with_overrides
 from experiments.cli.compare import storm
+from experiments.results import rules
 from experiments.storms import generate, parse, play, shrink
 from experiments.storms.campaign import play_some, run
 from experiments.storms.commands import VERBS
 from experiments.storms.generate import FAULTS, LOUD, ROWS, options_of, script_of
 from experiments.storms.play import run as run_script
 from experiments.storms.world import StormWorld
+from tests import lives
 from topologies.errors import SpecError
 
 SEEDS = [
@@ -42,7 +44,10 @@ EFFECTS = (
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
-def test_every_job_survives_the_storm_and_every_promise_holds(seeds: range) -> None:
+def test_every_job_survives_the_storm_and_every_promise_holds(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rules.RULES, "lives", lives.RULE)
     for seed in seeds:
         outcome = play(generate(seed))
         REACHED.update(outcome.counts)

@@ -16,161 +16,52 @@ away depends on more than the moment. Hence it stands beside the work lost, and 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import pairwise
 
-from controller.core.model import facts as f
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
-from experiments.results.hazard import LentHazard
-from experiments.results.history import Timed, only
-from testbed.messages import SEQUENCES_PER_ATTEMPT
-
-_TOLD = frozenset(
-    (
-        f.JobSubmitted,
-        f.JobRunning,
-        f.JobStopped,
-        f.JobFinished,
-        f.JobFailed,
-        f.JobCancelled,
-        f.CheckpointTaken,
-        f.CheckpointCompleted,
-        f.CheckpointHeld,
-        f.ReplicaHeld,
-        f.ReplicaReleased,
-        f.HostJoined,
-        f.HostReclaimed,
-        f.HostReturned,
-    )
-)
+from experiments.results.hazard import EmergencyHazard
+from experiments.results.history import Attempt, Story, Timed, attempts, story_of
 
 
 def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: float) -> float:
     """Return the work that emergencies take in the mean, seconds of a GPU."""
-    account = _Account(law)
-    for at_s, fact in only(facts, _TOLD):
-        account.until(at_s)
-        account.read(fact)
-    account.until(ended_s)
-    account.settle_all()
-    return account.lost_s
+    hazard, story = EmergencyHazard(law, facts, ended_s), story_of(facts)
+    return sum(
+        _expected_s(
+            attempt, attempt.running_s, ended_s if attempt.ended_s is None else attempt.ended_s, hazard, story
+        )
+        for attempt in attempts(facts)
+        if attempt.running_s is not None and attempt.host in law.factors and attempt.job in story.submitted
+    )
 
 
-class _Collected(LentHazard):
-    """Hazard that a lent host of factor 1 has collected up to `at_s`, and its moment, the integral of t over it."""
-
-    def __init__(self, law: ReclaimLaw) -> None:
-        super().__init__(law)
-        self.collected = self.moment = 0.0
-
-    def advance(self, to_s: float) -> None:
-        """Collect up to then."""
-        for from_s, until_s, per_s in self.pieces(to_s):
-            more = per_s * (until_s - from_s)
-            self.collected += more
-            self.moment += more * (until_s + from_s) / 2.0
-
-
-@dataclass(slots=True)
-class _Job:
-    """A job as of `since_s`, when so much hazard and moment had been collected. `host` None: it does not compute."""
-
-    step_s: float
-    gpus: int
-    host: str | None = None
-    attempt: int = 0
-    work_s: float = 0.0
-    kept_s: float = 0.0  # work in the newest checkpoint that is elsewhere
-    since_s: float = 0.0
-    collected: float = 0.0
-    moment: float = 0.0
-    has_replica: bool = False  # which goes on, whatever becomes of its host
-    completed: dict[int, int] = field(default_factory=dict)  # checkpoint -> step
-
-
-class _Account:
-    """A journal read in order. Whatever changes a job's work at risk settles first what it was up to then."""
-
-    def __init__(self, law: ReclaimLaw) -> None:
-        self.lost_s = 0.0
-        self._hazard = _Collected(law)
-        self._jobs: dict[str, _Job] = {}
-        self._on: dict[str, set[str]] = {}  # host -> jobs that compute there
-        # when jobs that had to begin from less than is kept elsewhere will have come as far, a heap
-        self._level_s: list[tuple[float, str]] = []
-
-    def until(self, at_s: float) -> None:
-        """Collect up to then."""
-        while self._level_s and self._level_s[0][0] <= at_s:
-            level_s, name = heapq.heappop(self._level_s)
-            self._hazard.advance(level_s)
-            self._settle(self._jobs[name])
-        self._hazard.advance(at_s)
-
-    def settle_all(self) -> None:
-        """Count what is still open."""
-        for job in self._jobs.values():
-            self._settle(job)
-
-    def read(self, fact: f.AnyFact) -> None:
-        """Apply a fact."""
-        match fact:
-            case f.JobSubmitted(job=name, step_s=step_s, gpus=gpus):
-                self._jobs.setdefault(name, _Job(step_s, gpus))
-            case f.HostJoined(host=host, lent=lent):
-                self._lend(host, lent=lent)
-            case f.HostReclaimed(host=host):
-                self._lend(host, lent=False)
-            case f.HostReturned(host=host):
-                self._lend(host, lent=True)
-            case _ if (job := self._jobs.get(name := getattr(fact, "job", ""))) is not None:
-                self._settle(job)
-                before = job.host
-                self._read_of_job(job, fact)
-                if job.host != before:
-                    self._on.get(before or "", set()).discard(name)
-                    self._on.setdefault(job.host or "", set()).add(name)
-                if job.host is not None and job.work_s < job.kept_s:
-                    heapq.heappush(self._level_s, (job.since_s + job.kept_s - job.work_s, name))
-
-    def _read_of_job(self, job: _Job, fact: f.AnyFact) -> None:
-        match fact:
-            case f.JobRunning(host=host, attempt=attempt, step=step):
-                job.host, job.attempt, job.work_s, job.has_replica = host, attempt, step * job.step_s, False
-            case f.CheckpointTaken(step=step) if job.host is not None:
-                job.work_s = step * job.step_s  # and it has stood still meanwhile
-            case f.CheckpointCompleted(sequence=number, step=step, holder=holder):
-                job.completed[number] = step
-                self._keep(job, number, holder)
-            case f.CheckpointHeld(sequence=number, holder=holder):
-                self._keep(job, number, holder)
-            case f.ReplicaHeld():
-                job.has_replica = True
-            case f.ReplicaReleased():
-                job.has_replica = False
-            case f.JobStopped() | f.JobFinished() | f.JobFailed() | f.JobCancelled():
-                job.host = None
-
-    @staticmethod
-    def _keep(job: _Job, number: int, holder: str) -> None:
-        """Note that a holder has a checkpoint: it is elsewhere, unless it is of the attempt that runs on that holder."""
-        if holder != job.host or number // SEQUENCES_PER_ATTEMPT != job.attempt:
-            job.kept_s = max(job.kept_s, job.completed.get(number, 0) * job.step_s)
-
-    def _settle(self, job: _Job) -> None:
-        hazard = self._hazard
-        if job.host is not None:
-            if job.work_s >= job.kept_s and not job.has_replica:
-                # the step under way is no work yet: half of one in the mean
-                at_risk_s = job.work_s - job.kept_s - job.step_s / 2.0
-                collected, moment = hazard.collected - job.collected, hazard.moment - job.moment
-                lost_s = hazard.factor(job.host) * (moment + (at_risk_s - job.since_s) * collected)
-                self.lost_s += lost_s * job.gpus
-            job.work_s += hazard.at_s - job.since_s
-        job.since_s, job.collected, job.moment = hazard.at_s, hazard.collected, hazard.moment
-
-    def _lend(self, host: str, *, lent: bool) -> None:
-        for name in sorted(self._on.get(host, ())):
-            self._settle(self._jobs[name])
-        self._hazard.lend(host, lent=lent)
+def _expected_s(
+    attempt: Attempt, from_s: float, until_s: float, hazard: EmergencyHazard, story: Story
+) -> float:
+    """Return the same of one attempt, which computes in this time: from one change of its risk to the next."""
+    submitted, key = story.submitted[attempt.job], (attempt.job, attempt.attempt)
+    replicas = story.replicas.get(key, ())  # which go on, whatever becomes of the host
+    # (when, step of the job, step in a checkpoint that is elsewhere, hazard); None: as before
+    changes: list[tuple[float, int | None, int | None, float | None]] = [
+        *((taken.at_s, taken.step, None, None) for taken in story.snapshots.get(key, ())),
+        *((max(from_s, copy.at_s), None, copy.step, None) for copy in story.elsewhere(attempt)),
+        *((start_s, None, None, per_s) for start_s, _, per_s in hazard.pieces(attempt.host, from_s, until_s)),
+        *((edge_s, None, None, None) for spell in replicas for edge_s in spell),
+    ]
+    changes = [change for change in changes if from_s <= change[0] < until_s]
+    changes.sort(key=lambda change: change[0])
+    total_s, since_s, work_s, kept_s, per_s = 0.0, from_s, attempt.from_step * submitted.step_s, 0.0, 0.0
+    for (at_s, step, kept, hazard_per_s), (next_s, *_) in pairwise([*changes, (until_s, None, None, None)]):
+        work_s = (
+            work_s + at_s - since_s if step is None else step * submitted.step_s
+        )  # it stood still meanwhile
+        kept_s = kept_s if kept is None else max(kept_s, kept * submitted.step_s)
+        per_s = per_s if hazard_per_s is None else hazard_per_s
+        since_s = at_s
+        begins_s = at_s + max(0.0, kept_s - work_s)  # steps that are done again are at no risk
+        if begins_s < next_s and not any(start_s <= at_s < end_s for start_s, end_s in replicas):
+            middle_s = (begins_s + next_s) / 2.0 - at_s
+            # the step under way is no work yet: half of one in the mean
+            total_s += per_s * (next_s - begins_s) * (work_s + middle_s - kept_s - submitted.step_s / 2.0)
+    return total_s * submitted.gpus

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from math import inf
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from controller.core.model import facts as f
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -192,6 +193,68 @@ def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
         case f.CheckpointTaken(job=job, attempt=number, final=True):
             return job, number, "final_checkpoint"
     return None
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that an attempt took; `pause_s`: for which the job stood still, where it was measured."""
+
+    at_s: float
+    step: int
+    pause_s: float | None
+
+
+class Copy(NamedTuple):
+    """A checkpoint that a host has, from when on."""
+
+    at_s: float
+    sequence: int
+    step: int
+    holder: str
+
+
+class Story:
+    """Jobs, their snapshots, the copies of these and their replicas in the journal, read once."""
+
+    def __init__(self, facts: Iterable[Timed]) -> None:
+        self.submitted: dict[str, f.JobSubmitted] = {}
+        # job -> when it was cancelled, or failed
+        self.over_s: dict[str, float] = {}
+        self.snapshots: dict[tuple[str, int], list[Snapshot]] = {}
+        self.copies: dict[str, list[Copy]] = {}
+        # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
+        self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        steps: dict[tuple[str, int], int] = {}
+        for at_s, fact in facts:
+            match fact:
+                case f.JobSubmitted(job=job):
+                    self.submitted.setdefault(job, fact)
+                case f.JobCancelled(job=job) | f.JobFailed(job=job):
+                    self.over_s[job] = at_s
+                case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
+                    self.snapshots.setdefault((job, attempt), []).append(Snapshot(at_s, step, pause_s))
+                case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
+                    steps.setdefault((job, number), step)
+                    self.copies.setdefault(job, []).append(Copy(at_s, number, step, holder))
+                case f.CheckpointHeld(job=job, sequence=number, holder=holder):
+                    step = steps.get((job, number), 0)
+                    self.copies.setdefault(job, []).append(Copy(at_s, number, step, holder))
+                case f.ReplicaHeld(job=job, attempt=attempt):
+                    self.replicas.setdefault((job, attempt), []).append((at_s, inf))
+                case f.ReplicaReleased(job=job, attempt=attempt):
+                    if spells := self.replicas.get((job, attempt)):
+                        spells[-1] = spells[-1][0], at_s
+
+    def elsewhere(self, attempt: Attempt) -> Iterator[Copy]:
+        """Yield the job's copies, but for what only the attempt's own host has of it."""
+        for copy in self.copies.get(attempt.job, ()):
+            if copy.holder != attempt.host or copy.sequence // SEQUENCES_PER_ATTEMPT != attempt.attempt:
+                yield copy
+
+
+@once
+def story_of(facts: Iterable[Timed]) -> Story:
+    """Return the story of a run's checkpoints."""
+    return Story(facts)
 
 
 SPANS = {"notice": "under notice", "closed": "with its owner", "silent": "agent lost"}

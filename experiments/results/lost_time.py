@@ -30,13 +30,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from math import inf, isfinite
-from typing import NamedTuple
 
 from controller.core.model import facts as f
-from experiments.results.history import Attempt, Timed, attempts, end_s, once
+from experiments.results.history import Attempt, Snapshot, Story, Timed, attempts, end_s, once, story_of
 from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
-from testbed.messages import SEQUENCES_PER_ATTEMPT
 from topologies.spec import Role
 
 # ways in which an attempt ends because of a notice: it ran out, before or after the job was stopped for its move
@@ -102,92 +100,19 @@ class GpuTimeBalance:
 @once
 def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
     """Return the balance of each job that was dispatched and whose submission the journal has, in order of dispatch."""
-    story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
+    story, ended_s = story_of(facts), end_s(facts, context.ended_at_s)
+    slower = {host.name: context.replica_slowdown for host in context.campus.hosts_of(Role.VOLUNTEER)}
     tries: dict[str, list[Attempt]] = {}
     for attempt in attempts(facts):
         tries.setdefault(attempt.job, []).append(attempt)
     lost = {(each.job, each.attempt): each for each in work_lost(facts)}
     return {
-        job: _Account(story.submitted[job], some, story, lost, ended_s).balance.on(story.submitted[job].gpus)
+        job: _Account(story.submitted[job], some, story, lost, ended_s, slower).balance.on(
+            story.submitted[job].gpus
+        )
         for job, some in tries.items()
         if job in story.submitted
     }
-
-
-class _Copy(NamedTuple):
-    at_s: float
-    sequence: int
-    step: int
-    holder: str
-
-
-class _Snapshot(NamedTuple):
-    at_s: float
-    step: int
-    pause_s: float | None
-
-
-class _Story:
-    """Attempts, snapshots, copies and replicas in the journal, read once."""
-
-    def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
-        self.submitted: dict[str, f.JobSubmitted] = {}
-        # job -> when it was cancelled, or failed
-        self.over_s: dict[str, float] = {}
-        self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}
-        self.copies: dict[str, list[_Copy]] = {}
-        # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
-        self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        self.slowdown = context.replica_slowdown
-        self.replicated = {host.name for host in context.campus.hosts if host.role is Role.VOLUNTEER}
-        steps: dict[tuple[str, int], int] = {}
-        for at_s, fact in facts:
-            match fact:
-                case f.JobSubmitted(job=job):
-                    self.submitted.setdefault(job, fact)
-                case f.JobCancelled(job=job) | f.JobFailed(job=job):
-                    self.over_s[job] = at_s
-                case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
-                    taken = _Snapshot(at_s, step, pause_s)
-                    self.snapshots.setdefault((job, attempt), []).append(taken)
-                case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
-                    steps.setdefault((job, number), step)
-                    self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
-                case f.CheckpointHeld(job=job, sequence=number, holder=holder):
-                    step = steps.get((job, number), 0)
-                    self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
-                case f.ReplicaHeld(job=job, attempt=attempt):
-                    self.replicas.setdefault((job, attempt), []).append((at_s, inf))
-                case f.ReplicaReleased(job=job, attempt=attempt):
-                    if spells := self.replicas.get((job, attempt)):
-                        spells[-1] = spells[-1][0], at_s
-
-    def pace(self, attempt: Attempt) -> float:
-        """Return the factor by which a step takes longer there than it would without a replica."""
-        return 1.0 + (self.slowdown if attempt.host in self.replicated else 0.0)
-
-    def newest_copy(self, attempt: Attempt, by_s: float) -> int:
-        """Return the most work in a copy complete by then, but for what only the attempt's own host has of it; 0: none."""
-        return max(
-            (
-                copy.step
-                for copy in self.copies.get(attempt.job, ())
-                if copy.at_s <= by_s
-                and (copy.holder != attempt.host or copy.sequence // SEQUENCES_PER_ATTEMPT != attempt.attempt)
-            ),
-            default=0,
-        )
-
-    def arrived_s(self, attempt: Attempt, sequence: int | None, by_s: float) -> float | None:
-        """Return the time at which the host of an attempt had the state to begin from; None: not by then."""
-        if sequence is None:
-            return attempt.dispatched_s
-        times_s = (
-            copy.at_s
-            for copy in self.copies.get(attempt.job, ())
-            if copy.sequence == sequence and copy.holder == attempt.host and copy.at_s <= by_s
-        )
-        return max(times_s, default=None)
 
 
 class _Account:
@@ -197,12 +122,14 @@ class _Account:
         self,
         submitted: f.JobSubmitted,
         tries: Sequence[Attempt],
-        story: _Story,
+        story: Story,
         lost: Mapping[tuple[str, int], LostSteps],
         ended_s: float,
+        slower: Mapping[str, float],
     ) -> None:
         self.balance = GpuTimeBalance(submitted.payload_bytes)
         self._job, self._step_s, self._story, self._ended_s = submitted.job, submitted.step_s, story, ended_s
+        self._slower = slower  # host -> by how much of itself a step takes longer there, because of a replica
         self._has_run = False
         free_s = tries[0].dispatched_s  # since when the job has been on no GPU
         for n, attempt in enumerate(tries):
@@ -213,7 +140,9 @@ class _Account:
                 # what of the loss is due to the newest copy being out of reach, and what to how the attempt ended
                 steps = lost[self._job, attempt.attempt].steps
                 at_s = following.dispatched_s if attempt.ended_s is None else attempt.ended_s
-                kept = max(following.from_step, self._story.newest_copy(attempt, following.dispatched_s))
+                copies = self._story.elsewhere(attempt)
+                known = (copy.step for copy in copies if copy.at_s <= following.dispatched_s)
+                kept = max([following.from_step, *known])
                 ordinary = min(steps, max(0, attempt.to_step - kept))
                 part = (
                     LostPart.EMERGENCIES
@@ -273,28 +202,34 @@ class _Account:
         if not is_lost:
             self.balance.first_start_s = until_s - began_s
             return
-        arrived_s = self._story.arrived_s(attempt, attempt.restore_sequence, until_s)
-        there_s = until_s if arrived_s is None else max(began_s, arrived_s)
+        there_s = began_s
+        if attempt.restore_sequence is not None:
+            arrived_s = (
+                copy.at_s
+                for copy in self._story.copies.get(self._job, ())
+                if copy.sequence == attempt.restore_sequence and copy.holder == attempt.host
+            )
+            there_s = max(began_s, max((at_s for at_s in arrived_s if at_s <= until_s), default=until_s))
         self._add(LostPart.DOWNTIME, began_s, there_s)
         self._add(LostPart.RESTARTS, there_s, until_s)
 
     def _computed(self, attempt: Attempt, until_s: float, to_step: int, elapsed_s: float) -> float:
         """Add whole steps, and what a replica makes them longer; return what is left of the time that they had."""
         computed_s = (to_step - attempt.from_step) * self._step_s
-        slower_s = computed_s * (self._story.pace(attempt) - 1.0)
+        slower_s = computed_s * self._slower.get(attempt.host, 0.0)
         self.balance.useful_s += computed_s
         self._add(LostPart.REDUNDANCY, until_s - elapsed_s, until_s, slower_s)
         return elapsed_s - computed_s - slower_s
 
     def _stood_still(
-        self, attempt: Attempt, snapshots: Sequence[_Snapshot], over_s: float
+        self, attempt: Attempt, snapshots: Sequence[Snapshot], over_s: float
     ) -> list[tuple[float, float]]:
         """Return (when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None
         told_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None]
         if len(told_s) == len(snapshots):
             return list(zip((taken.at_s for taken in snapshots), accumulate(told_s), strict=True))
-        pace_s = self._step_s * self._story.pace(attempt)
+        pace_s = self._step_s * (1.0 + self._slower.get(attempt.host, 0.0))
         bound_s, bounds = max(0.0, over_s), []
         for taken in reversed(snapshots):
             computed_s = (taken.step - attempt.from_step) * pace_s
