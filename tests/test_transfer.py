@@ -167,9 +167,9 @@ async def relay(
 
 
 @asynccontextmanager
-async def peer(pair: Pair) -> AsyncIterator[Channel[Message]]:
+async def peer(pair: Pair, address: str = "127.0.0.1") -> AsyncIterator[Channel[Message]]:
     """A hand-made sender, that can say anything."""
-    stream = await trio.open_tcp_stream(*pair.address)
+    stream = await trio.open_tcp_stream(*pair.address, local_address=address)
     async with stream:
         yield Channel(stream, CONTENTS)
 
@@ -593,6 +593,18 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
             result = await pair.send(later, transfer="new")
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
+
+
+async def test_a_checkpoint_of_the_job_from_another_host_leaves_an_arrival_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        data = content(6)
+        first, other = pair.ingest(data), pair.ingest(content(6, seed=9), sequence=2)
+        async with peer(pair, "127.0.0.2") as sender:
+            assert isinstance(await offer(sender, first), Want)
+            await pair.send(other, transfer="other")
+            await sender.stream.send_all(data)
+            await pair.until(ReceiveCompleted, 2)
+        assert not pair.of(ReceiveFailed)
 
 
 async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_disk(tmp_path: Path) -> None:
