@@ -181,21 +181,25 @@ def test_abandoned_reception_resumes_with_what_arrived(stores: Stores) -> None:
         third.abandon()
 
 
-def test_later_checkpoint_goes_on_with_what_arrived_of_one_that_was_given_up(stores: Stores) -> None:
-    data = content(6)
+def test_later_checkpoint_goes_on_with_what_arrived_of_the_newest_that_was_given_up(stores: Stores) -> None:
+    data, other = content(6), content(6, seed=3)
     changed = data[: 2 * CHUNK] + content(1, seed=9) + data[3 * CHUNK : 5 * CHUNK]  # and a chunk shorter
-    earlier, later = ingest(stores.origin, data), ingest(stores.origin, changed, sequence=2)
-    first = stores.standby.begin(earlier)
+    oldest, earlier, later = (
+        ingest(stores.origin, each, n) for n, each in enumerate((other, data, changed), 1)
+    )
+    unlike, first = stores.standby.begin(oldest), stores.standby.begin(earlier)
+    put(unlike, other, *range(5))
     put(first, data, 0, 2, 4, 5)
     busy = stores.standby.begin(later)
     assert busy.missing == [0, 1, 2, 3, 4]  # somebody is at the earlier one: it is left alone
     busy.abandon(keep_partial=False)
+    unlike.abandon()
     first.abandon()
     second = stores.standby.begin(later)
     assert second.missing == [1, 2, 3]
     fill(second, changed)
     stores.standby.verify(later)
-    assert not (stores.standby.root / "job" / "1.partial").exists()
+    assert not (stores.standby.root / "job" / "2.partial").exists()
 
 
 def test_partial_file_is_believed_only_as_far_as_it_hashes_right(stores: Stores) -> None:
