@@ -142,7 +142,7 @@ def test_a_broken_rule_is_noticed_shrunk_and_reproduced(
     again = play(parse(str(short)), tells_story=True).failure
     assert again.kind == failure.kind
     assert again.story
-    monkeypatch.setattr(import_module("experiments.storms.shrink"), "MAX_TRIES", 3)
+    monkeypatch.setattr(import_module("experiments.storms.shrink"), "WITHIN_S", 0.5)
     seed = next(seed for seed in range(1, 100) if play(generate(seed)).failure is not None)
     assert storm(seed=seed, out=tmp_path) == 1
     assert f"storm {seed}, shrunk" in (tmp_path / f"storm_{seed}.txt").read_text()

@@ -304,7 +304,7 @@ def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> 
     if failure is None:
         return ExitStatus.KEPT
     remark = f"storm {seed}, shrunk. {failure}".replace("\n", " ")[:240]
-    short = replaced(shrink(script, failure), remarks=(remark,))
+    short = replaced(shrink(script, failure, _print), remarks=(remark,))
     _print(f"\nshrunk:\n{short}")
     path = out / f"storm_{seed}.txt"
     write_whole(path, str(short))

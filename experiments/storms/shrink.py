@@ -6,18 +6,26 @@ Delta debugging (Zeller and Hildebrandt, 2002, ddmin) over the lines. A candidat
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Line, Script
 
-MAX_TRIES = 1500
+WITHIN_S = 120.0
 
 
-def shrink(script: Script, failure: StormFailure) -> Script:
-    """Return the shortest script found within MAX_TRIES; the same one, if it does not fail when it is played again."""
-    left = iter(range(MAX_TRIES))
+def shrink(
+    script: Script, failure: StormFailure, report: Callable[[str], None] = lambda line: None
+) -> Script:
+    """Return the shortest script found within WITHIN_S; the same one, if it does not fail when it is played again.
+
+    `report` is called with a line each time that it has become shorter.
+    """
+    until_s = time.monotonic() + WITHIN_S
 
     def fails(lines: list[Line]) -> bool:
-        if next(left, None) is None:
+        if time.monotonic() >= until_s:
             return False
         found = play(script.with_lines(lines)).failure
         return found is not None and found.kind == failure.kind
@@ -30,6 +38,7 @@ def shrink(script: Script, failure: StormFailure) -> Script:
             rest = lines[:first] + lines[first + step :]
             if fails(rest):
                 lines, parts = rest, max(2, parts - 1)
+                report(f"{len(lines)} of {len(script.lines)} lines, {until_s - time.monotonic():.0f} s left")
                 break
         else:
             if step == 1:
