@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.openflow.forwarding import TableWalk, way_of_one, ways_of_many
+from controller.openflow.forwarding import way_of_one, ways_of_many
 from controller.openflow.routes import (
     CLASSIFY,
     MOST_SLOTS,
@@ -37,7 +37,6 @@ from testbed.emulation.description.plan import plan
 from topologies.openflow import Station, Topology, Trunk, WayPin
 from topologies.paths import NONE_DEAD, distances_to, tree_of, ways_beside
 from topologies.presets import fat_tree
-from topologies.spec import TrafficClass
 
 HOSTS_PORT = 1024
 EF = {"eth_type": 0x0800, "ip_dscp": 46}
@@ -178,26 +177,6 @@ def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 
         way = draws.choice(ways_beside(came[b.switch], live, 4))
         pins.append(WayPin(first + len(pins), (a.host, *way, b.host)))
     return pins
-
-
-@given(topologies(), picked(3), DRAWS)
-def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
-    topology: Topology, picks: list[int], draws: random.Random
-) -> None:
-    """Also where trunks are dead that the tables do not know of: groups turn; what is lost or would go in a circle is said."""
-    dead, known = some_dead(topology, picks), some_dead(topology, picks[: draws.randint(0, 3)])
-    made = tables(topology, known, some_pins(topology, known, draws))
-    walk = TableWalk(topology, made, dead)
-    traffic = draws.choice([each for each in TrafficClass if each is not TrafficClass.RESEARCH])
-    for a, b in apart(topology):
-        packet = addressed({"eth_type": 0x0800, "ip_dscp": traffic.dscp}, a, b)
-        try:
-            (way,) = ways(topology, packet, a.switch, made, dead)
-        except AssertionError:  # it loops: two trunks have died at once
-            with pytest.raises(ValueError, match="circle"):
-                walk.way(a, b, traffic)
-            continue
-        assert walk.way(a, b, traffic) == (None if way[-1] == "lost" else way)
 
 
 @given(topologies(), picked(3), DRAWS)

@@ -50,7 +50,7 @@ def test_what_research_lacks_is_what_the_network_did_not_carry_of_what_it_asked_
     world = make_world(
         scenario, replace(trace, background=background, arrivals=(), owner_events=()), system="no-tc-bpf"
     )
-    network, ends = world.env.network, world.env.way("h1", "h2", TrafficClass.PRESYNC)
+    network, ends = world.env.network, world.env.routes.way("h1", "h2")
     world.run(0.5 + 600.0)
     for n in range(19):  # of twenty the background has a twentieth: 5 where it asks for 10
         network.start(f"stream {n}", ends, TrafficClass.PRESYNC, 1e18, 1e18)

@@ -79,12 +79,6 @@ class Environment:
         """The time of the event that happens."""
         return self.scheduler.now_s
 
-    def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        """Return the links that a packet of the testbed's own takes from one host to another."""
-        if self.switches is None:
-            return self.routes.way(source, target)
-        return self.switches.way(source, target, traffic)
-
     def shared_ways(self, source: str, target: str) -> Ways:
         """Return the ways that research of many connections takes from one node to another, and which part of it takes each."""
         if self.switches is None:

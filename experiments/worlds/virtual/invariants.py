@@ -22,7 +22,6 @@ from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import StoredCheckpoint
-from topologies.paths import Way
 from topologies.spec import DirectedLink, TrafficClass
 
 NO_FLOW = (*OVER, Phase.WAITING, Phase.STARTING, Phase.CANCELLING)
@@ -282,13 +281,6 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     if not known.routes.equals(world.env.routes):
         rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
         raise broken(world, "routes", rule)
-    if world.env.switches is not None:
-        for key, flow in known.flows.items():
-            ends = (flow.source, flow.destination)
-            if (led := world.env.way(*ends, flow.traffic_class)) != (charged := known.routes.way(*ends)):
-                raise broken(
-                    world, key, f"it is charged on {_nodes(charged)}, and tables lead it by {_nodes(led)}"
-                )
     if known.policy.reserves_rates:
         for key, flow in known.flows.items():
             job = known.jobs[flow.job]
@@ -303,7 +295,3 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
                 and not known.routes.is_carried(known.routes.way(flow.source, flow.destination))
             ):
                 raise broken(world, key, "it moves over a dead trunk")
-
-
-def _nodes(way: Way) -> str:
-    return "-".join([*(link.source for link in way[:1]), *(link.target for link in way)])

@@ -18,7 +18,6 @@ from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Connection
 from experiments.worlds.virtual.network import guard_of
 from experiments.worlds.virtual.scheduler import Priority
-from topologies.openflow import WayPin
 from topologies.paths import dead_trunks, junctions
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
@@ -53,7 +52,6 @@ class VirtualLinks:
         self._asked_to_drain = frozenset[frozenset[str]]()  # trunks that are to go down
         self._wanted = SetWays(0, [], [])  # what the coordinator last asked for,
         self._programmed = self._wanted  # and what the switches have of that
-        self._pins: tuple[WayPin, ...] = ()
         self._loads = SetLoads([])  # what the coordinator last sent of its grants
 
     def set(self, a: str, b: str, factor: float) -> None:
@@ -116,9 +114,6 @@ class VirtualLinks:
             way = tuple(map(DirectedLink, pinned.nodes, pinned.nodes[1:]))
             pins[pinned.nodes[0], pinned.nodes[-1]] = way
         self._env.routes.pin_all(pins)
-        self._pins = tuple(WayPin(pinned.number, tuple(pinned.nodes)) for pinned in wanted.ways)
-        if self._env.switches is not None:
-            self._env.switches.follow(self._env.routes.dead, self._pins)
         self._rerouted()
         if not self._connections.refused:
             self._env.decide(WaysSet(wanted.number))
@@ -160,7 +155,7 @@ class VirtualLinks:
         # trunks over which nothing is led any more, though they carry: those that have not gone down since it was asked for
         draining = frozenset(map(frozenset, self._programmed.draining)) & self._asked_to_drain
         left = dead | draining
-        is_shared_anew = self._env.switches is not None and self._env.switches.follow(left, self._pins)
+        is_shared_anew = self._env.switches is not None and self._env.switches.follow(left)
         if self._env.routes.follow(left):
             self._rerouted()
         elif is_shared_anew:

@@ -1,36 +1,31 @@
-"""The switches of a campus with several paths.
+"""Research on a campus with several paths: it follows the SELECT groups of its programmed switches.
 
-Their tables are those that a live campus's controller would send, and packets of the testbed's own follow them.
-Research follows their SELECT groups: of many connections each way gets its part, and a single one takes the way of its
-hash.
+Of many connections each way gets its part, and a single one takes the way of its hash. The testbed's own traffic takes
+`Routes.way`, where the tables lead it, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.openflow.forwarding import Hops, TableWalk, way_of_one, ways_of_many
-from controller.openflow.routes import NO_LOADS, live_neighbours, research_hops_to, tables
+from controller.openflow.forwarding import Hops, way_of_one, ways_of_many
+from controller.openflow.routes import NO_LOADS, live_neighbours, research_hops_to
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
-from topologies.openflow import WayPin
 from topologies.paths import NONE_DEAD, DeadTrunks, Routes, Way, distances_to
-from topologies.spec import Campus, DirectedLink, TrafficClass
+from topologies.spec import Campus, DirectedLink
 
 Ways = tuple[tuple[float, Way], ...]  # part of the whole, and where it goes
 
 
 class ProgrammedSwitches:
-    """The programmed switches of a campus. `routes`: for traffic that does not pass them, or can only be dropped."""
+    """The programmed switches of a campus. `routes`: for research that does not pass them, or can only be dropped."""
 
     def __init__(self, campus: Campus, routes: Routes) -> None:
         self._campus, self._routes = campus, routes
         self._topology = topology_of(plan(campus))
         self._left: DeadTrunks = NONE_DEAD
-        self._pins: tuple[WayPin, ...] = ()
         self._loads: Mapping[tuple[str, str], float] = NO_LOADS
-        self._walk: TableWalk | None = None
-        self._known: dict[tuple[str, str, TrafficClass], Way] = {}
         self._live = live_neighbours(self._topology, self._left)
         # of research, by target switch: trunks to cross, next hops
         self._distance: dict[str, dict[str, int]] = {}
@@ -39,14 +34,11 @@ class ProgrammedSwitches:
         self._shared: dict[tuple[str, str], Ways] = {}
         self._through: dict[str, dict[str, set[tuple[str, str]]]] = {}
 
-    def follow(self, left: DeadTrunks, pins: Sequence[WayPin]) -> bool:
-        """Use tables that lead over none of these trunks, and pin traffic to its ways. Return whether other trunks are left."""
+    def follow(self, left: DeadTrunks) -> bool:
+        """Lead research over none of these trunks. Return whether they are others than before."""
         are_others = left != self._left
-        if are_others or tuple(pins) != self._pins:
-            self._left, self._pins, self._walk = left, tuple(pins), None
-            self._known.clear()
         if are_others:
-            self._live = live_neighbours(self._topology, self._left)
+            self._left, self._live = left, live_neighbours(self._topology, left)
             for known in (self._distance, self._hops, self._shared, self._through):
                 known.clear()
         return are_others
@@ -67,33 +59,6 @@ class ProgrammedSwitches:
                         for ends in through.pop(switch, ()):
                             self._shared.pop(ends, None)
         return are_others
-
-    def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        """Return the links that the testbed's packets travel, by the tables.
-
-        Where no trunk is left that leads there they are dropped: the links are those of a way that carries nothing.
-        ValueError: they are dropped although a way is left.
-        """
-        key = (source, target, traffic)
-        if key not in self._known:
-            self._known[key] = self._led(*key)
-        return self._known[key]
-
-    def _led(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        stations = self._topology.station_of
-        begin, end = stations.get(source), stations.get(target)
-        if begin is None or end is None or (begin.switch, begin.port) == (end.switch, end.port):
-            return self._routes.route(source, target)
-        if self._walk is None:
-            made = tables(self._topology, self._left, self._pins)
-            self._walk = TableWalk(self._topology, made, self._left)
-        led = self._walk.way(begin, end, traffic)
-        if led is None:
-            broken = self._routes.route(source, target)
-            if not any(frozenset((link.source, link.target)) in self._left for link in broken):
-                raise ValueError(f"tables drop packets from {source} to {target}, and {broken} is left")
-            return broken
-        return _links([*self._edge(source)[:-1], *led, *reversed(self._edge(target)[:-1])])
 
     def shared(self, source: str, target: str) -> Ways:
         """Return the ways of many connections of research, and which part of them takes each.

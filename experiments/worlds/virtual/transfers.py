@@ -102,7 +102,7 @@ class Transfers:
 
     def _way(self, source: str, target: str, traffic: TrafficClass) -> tuple[DirectedLink, ...]:
         """Return the links of the way, and the sender's aggregate bucket."""
-        links = self._env.way(source, target, traffic)
+        links = self._env.routes.way(source, target)
         is_free = self.enforcement is Enforcement.NONE or traffic in self._free
         return links if is_free else (*links, guard_of(source))
 
