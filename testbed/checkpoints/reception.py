@@ -10,23 +10,17 @@ place, the bytes are looked at, and stay if they hash right.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from testbed.checkpoints.errors import CheckpointError, ChunkMismatch, StoreFull
 from testbed.checkpoints.files import (
-    NO_ROOM,
     copy_span,
     data_spans,
     free_bytes,
     hash_span,
 )
 from testbed.checkpoints.manifest import Manifest
-
-# of a checkpoint that arrives, what is reserved at a time: few calls a second at any rate, little to a liar
-RESERVED_BYTES: Final = 64 << 20
 
 Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset) of a stored copy
 
@@ -46,8 +40,6 @@ class Reception:
         release: Callable[[], None],
     ) -> None:
         self.manifest = manifest
-        self._surveyed = False  # what an earlier attempt left is known
-        self._reserved_bytes = 0  # from the file's beginning: blocks that it has
         self._partial = partial
         self._publish, self._release = publish, release
         self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -69,11 +61,13 @@ class Reception:
         elif held.chunk_bytes == chunk_bytes:  # what the dropped payload has in the same place
             pairs = enumerate(zip(held.chunks, chunks, strict=False))
             likely.update(number for number, (theirs, ours) in pairs if theirs == ours)
-        self._size(0 if held is None else held.payload_bytes)
+        needed = max(0, self.manifest.payload_bytes - os.fstat(self.fileno()).st_blocks * 512)
+        if needed > (free := free_bytes(self._partial.parent)):
+            raise StoreFull(self._partial.parent, needed, free)
+        os.ftruncate(self.fileno(), self.manifest.payload_bytes)
         for number in sorted(likely):
             if (digest := chunks[number]) in self._wanted and self._holds(number, digest):
                 self._settle(digest, number)
-        self._surveyed = True
         for digest, numbers in list(self._wanted.items()):
             place, (offset, length) = find(digest), self.manifest.span(numbers[0])
             if (
@@ -94,18 +88,6 @@ class Reception:
             raise CheckpointError(f"{self._partial}: this reception has ended")
         return self._fd
 
-    def reserve(self, offset: int, length: int) -> None:
-        """Reserve disk space for the next bytes: a step ahead of them, never as much as a sender declares.
-
-        Raises StoreFull.
-        """
-        if offset + length > self._reserved_bytes:
-            start = max(offset, self._reserved_bytes)
-            end = min(self.manifest.payload_bytes, start + max(length, RESERVED_BYTES))
-            with self._no_room_is_said(end - start):
-                os.posix_fallocate(self.fileno(), start, end - start)
-            self._reserved_bytes = end
-
     def seal(self, chunk: int) -> None:
         """Verify a missing chunk whose bytes were put into the file from outside. Raises ChunkMismatch."""
         digest = self.manifest.chunks[chunk]
@@ -124,13 +106,9 @@ class Reception:
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
-        """Give up. What was verified stays for the next attempt, unless `keep_partial` is False; other room is given back."""
+        """Give up. What arrived stays for the next attempt, unless `keep_partial` is False."""
         if self._fd < 0:
             return
-        if self._surveyed:
-            missing = {number for numbers in self._wanted.values() for number in numbers}
-            kept = max((n for n in range(len(self.manifest.chunks)) if n not in missing), default=None)
-            os.ftruncate(self._fd, 0 if kept is None else sum(self.manifest.span(kept)))
         if not keep_partial or os.fstat(self._fd).st_blocks == 0:
             self._partial.unlink(missing_ok=True)
         self._close()
@@ -139,32 +117,6 @@ class Reception:
         os.close(self._fd)
         self._fd = -1
         self._release()
-
-    def _size(self, held_bytes: int) -> None:
-        """Give the file its length, and the first of its room that is not there; the blocks of `held_bytes` are."""
-        before = os.fstat(self.fileno())
-        needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
-        free = free_bytes(self._partial.parent)
-        if needed > free:
-            raise StoreFull(self._partial.parent, needed, free)
-        self._reserved_bytes = min(held_bytes, before.st_size, self.manifest.payload_bytes)
-        try:
-            with self._no_room_is_said(needed):
-                os.ftruncate(self.fileno(), self.manifest.payload_bytes)
-            self.reserve(self._reserved_bytes, min(1, self.manifest.payload_bytes - self._reserved_bytes))
-        except StoreFull:
-            os.ftruncate(self.fileno(), min(before.st_size, self.manifest.payload_bytes))
-            raise
-
-    @contextmanager
-    def _no_room_is_said(self, needed_bytes: int) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            directory = self._partial.parent
-            raise StoreFull(directory, needed_bytes, free_bytes(directory)) from error
 
     def _holds(self, chunk: int, digest: bytes) -> bool:
         offset, length = self.manifest.span(chunk)

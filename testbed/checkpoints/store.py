@@ -160,7 +160,7 @@ class CheckpointStore:
         return manifest
 
     def begin(self, manifest: Manifest) -> Reception:
-        """Open the reception of a checkpoint: room reserved, what is here already filled in.
+        """Open the reception of a checkpoint: room looked for, what is here already filled in.
 
         A first attempt goes on in the file of an earlier checkpoint of the job that was given up or dropped: where the two are
         alike the bytes are here. Raises BadManifest, CheckpointConflict (completed here, or another reception is open),

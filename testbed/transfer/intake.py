@@ -98,7 +98,6 @@ class Intake:
             for chunk, after in runs(chunks):
                 offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
                 while offset < end:
-                    self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
                     moved = self._move(offset, min(PIPE_BYTES, end - offset), whole - offset)
                     offset += moved
                     self._count(moved)
