@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # what an unprivileged process may ask for; fewer trips than the 64 KiB it would get
 PIPE_BYTES: Final = 1 << 20
-# of the time after which a silent peer is given up: how long less than a chunk may lie unread
+# of the time after which a slow peer is given up: how long less than a chunk may lie unread
 LOOK_SHARE: Final = 0.25
 
 
@@ -54,18 +54,16 @@ class Limits:
     manifest_bytes_of_peer: int = 8 << 20
     manifest_bytes: int = 64 << 20
     # a flow that is granted nothing trickles at 8 kB/s; of that, the paper's bucket leaves 4 %
-    least_rate_bytes_per_s: float = 256.0
-    # long enough for a few of TCP's timeouts in a row
-    rate_window_s: float = 30.0
+    least_rate_bytes_per_s: float = 128.0
 
 
 LIMITS = Limits()
 
 
 class Intake:
-    """Intake of chunks from `sock` until all are verified, or the peer is silent for `idle_s`, or `stop` becomes readable.
+    """Intake of chunks from `sock` until all are verified, or `stop` becomes readable.
 
-    A peer that sends less than the least rate over a window of `limits` is given up, too: it would hold a thread for ever.
+    A peer that sends less than the least rate of `limits` for `idle_s` is given up: it would hold a thread for ever.
     """
 
     def __init__(
@@ -78,12 +76,11 @@ class Intake:
     ) -> None:
         self._socket, self._sock, self._least_bytes = sock, sock.fileno(), 1
         self._stop, self._reception, self._idle_s = stop, reception, idle_s
-        self._limits = limits
-        self._silent_from_s: float | None = None  # when it was waited for bytes, and none have come since
+        self._least_in_window = limits.least_rate_bytes_per_s * idle_s
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
-        self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
+        self._window_ends_s, self._window_bytes = time.monotonic() + idle_s, 0
 
     def take(self, chunks: list[int]) -> None:
         """Receive these chunks, in order, and seal each as soon as it is whole.
@@ -113,15 +110,14 @@ class Intake:
     def _count(self, moved: int) -> None:
         """Count bytes that came. TransferFailed where they are too few for the time that passed."""
         self._window_bytes += moved
-        if time.monotonic() >= self._window_ends_s:
-            window_s, least = self._limits.rate_window_s, self._limits.least_rate_bytes_per_s
-            if self._window_bytes < least * window_s:
+        if (now_s := time.monotonic()) >= self._window_ends_s:
+            if self._window_bytes < self._least_in_window:
                 raise TransferFailed(
-                    f"the sender sent {self._window_bytes} bytes in {window_s:g} s: "
-                    f"at least {least:g} a second are needed",
+                    f"the sender sent {self._window_bytes} bytes in {self._idle_s:g} s: "
+                    f"at least {self._least_in_window:g} are needed",
                     retryable=True,
                 )
-            self._window_ends_s, self._window_bytes = time.monotonic() + window_s, 0
+            self._window_ends_s, self._window_bytes = now_s + self._idle_s, 0
 
     def _move(self, offset: int, most: int, wanted: int) -> int:
         """Return the bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
@@ -140,13 +136,6 @@ class Intake:
         try:
             count = os.splice(self._sock, self._pipe_in, most)
         except BlockingIOError:
-            now_s = time.monotonic()
-            if self._silent_from_s is None:
-                self._silent_from_s = now_s
-            elif now_s >= self._silent_from_s + self._idle_s:
-                raise TransferFailed(
-                    f"the sender sent nothing for {self._idle_s:g} s", retryable=True
-                ) from None
             self._wake_at(min(wanted, PIPE_BYTES))
             if any(fd == self._stop for fd, _ in self._poll.poll(self._idle_s * LOOK_SHARE * 1e3)):
                 raise TransferFailed("stopped by its host", retryable=True) from None
@@ -155,7 +144,6 @@ class Intake:
             raise TransferFailed(f"the connection broke: {error}", retryable=True) from error
         if count == 0:
             raise TransferFailed("the sender closed the connection before the end", retryable=True)
-        self._silent_from_s = None
         return count
 
     def _wake_at(self, least_bytes: int) -> None:

@@ -3,8 +3,8 @@
 A coordinator's process that dies resets its connections, and its successor is found within `MAX_RECONNECT_S`. A machine
 that dies sends nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel
 goes on acknowledging (its process stands still, or the connection ends in something between) ends it, too. Heartbeats
-are answered, so a connection is broken if nothing comes for `SILENT_S` after one was sent. (An idle host sends one in
-half a lease.) Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
+are answered, and an idle host sends one in half a lease. So a connection is broken if nothing comes for `SILENT_S`
+longer than that. Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import trio
 
 from testbed import messages as m
 from testbed.agent.core import events as ev
+from testbed.agent.core.lease import IDLE_SHARE
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.logs import logger
@@ -28,7 +29,7 @@ from testbed.wire import Channel, Codec, MessageStream
 RECONNECT_S, MAX_RECONNECT_S = 0.2, 1.0
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
-# nothing was received since a heartbeat: ten of them at their usual pace, as long as UNHEARD_MS
+# nothing was received, beyond an idle host's pace: ten heartbeats at their usual one, as long as UNHEARD_MS
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
@@ -80,41 +81,27 @@ class CoordinatorLink:
     async def _talk(self, stream: trio.abc.Stream) -> None:
         """Serve a connection from its first message to its last."""
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
-        out = Channel(stream, OUT)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
-        unanswered_s = trio.current_time()  # since when an answer is due; inf: none is
         silent_s = SILENT_S
-        patience = trio.CancelScope()
-
-        async def say_all() -> None:
-            nonlocal unanswered_s
-            async for message in unsent:
-                # before it is sent: the answer may be here when `send` returns
-                if isinstance(message, m.Heartbeat) and unanswered_s == inf:
-                    unanswered_s = trio.current_time()
-                    patience.deadline = unanswered_s + silent_s
-                await out.send(message)
-
         self._handle(ev.Connected())
         try:
             with self._kernel.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(say_all)
+                    nursery.start_soon(Channel(stream, OUT).send_each, unsent)
+                    message: m.ToAgent | None = None
                     while True:
-                        patience = trio.CancelScope(deadline=unanswered_s + silent_s)
-                        with patience:
-                            while (message := await arriving.receive()) is not None:
-                                unanswered_s = patience.deadline = inf
-                                if isinstance(message, m.Refused):
-                                    LOG.error("the coordinator refuses this agent: %s", message.reason)
-                                elif isinstance(message, m.Welcome):
-                                    silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
-                                self._handle(ev.Received(message))
-                        if not patience.cancelled_caught:
+                        with trio.move_on_after(silent_s) as patience:
+                            message = await arriving.receive()
+                        if patience.cancelled_caught:
+                            LOG.warning("the coordinator has sent nothing for %g s", silent_s)
+                        if patience.cancelled_caught or message is None:
                             break
-                        if trio.current_time() >= unanswered_s + silent_s:
-                            LOG.warning("the coordinator has said nothing for %g s", silent_s)
-                            break
+                        if isinstance(message, m.Refused):
+                            LOG.error("the coordinator refuses this agent: %s", message.reason)
+                        elif isinstance(message, m.Welcome):
+                            silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
+                            silent_s += IDLE_SHARE * message.lease_s
+                        self._handle(ev.Received(message))
                     nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
