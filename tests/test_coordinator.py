@@ -35,6 +35,18 @@ def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connect
     assert cancelled == [m.CancelTransfers("a", "h9"), m.CancelTransfers("b", standby)]
 
 
+def test_a_rate_that_fell_to_nothing_is_sent_again_to_a_host_whose_connection_was_lost_with_it() -> None:
+    world = a_world()
+    host = a_running_job(world, job("a"))
+    core, standby = world.coordinator, world.jobs["a"].standby
+    down = core.cluster.routes.way(host, standby)[-1]
+    core.handle(ev.LinksChanged([(*down, 0.0)]), world.now_s)
+    core.handle(ev.AgentGone(host, "cut"), world.now_s)
+    hello = m.Hello(host, 1, 7200, [m.JobClaim("a", 1, 0)], [], [], True, sending=[("a", standby)])
+    effects = core.handle(ev.AgentSaid(host, hello), world.now_s)
+    assert do.Tell(host, m.Grant("a", standby, 0.0)) in effects
+
+
 # ---------------------------------------------------------------- planned migrations
 @pytest.mark.parametrize(
     ("payload_bytes", "notice_s", "part"), [(16_000_000, 20.0, 0.5), (30_000_000, 7.5, 1.0)]
