@@ -170,6 +170,13 @@ def end_of(law: Law) -> float:
 def test_laplace_transform_is_the_integral(law: Law, s: float) -> None:
     integral = 1.0 - s * survival_integral(law, lambda t: math.exp(-s * t), end_of(law))
     assert law.laplace(s) == pytest.approx(integral, rel=1e-6, abs=1e-6)
+    match law:
+        case Exponential(mean_h):
+            assert law.laplace(s) == pytest.approx(1.0 / (1.0 + s * mean_h), abs=1e-12)
+        case Gamma(shape, scale):
+            assert law.laplace(s) == pytest.approx((1.0 + s * scale) ** -shape, abs=1e-12)
+        case Deterministic(value):
+            assert law.laplace(s) == pytest.approx(math.exp(-s * value), abs=1e-12)
     assert law.mean == pytest.approx(survival_integral(law, lambda t: 1.0, end_of(law)), rel=1e-6)
 
 

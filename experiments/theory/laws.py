@@ -1,7 +1,7 @@
 """Laws of the times between jobs and between spots (paper B; hours), as frozen data.
 
-Exponential, uniform and gamma laws are frozen distributions of `scipy.stats`, which gives mean, F and draws. Their transforms
-`laplace(s)` = E[e^(-sX)] are added: scipy would integrate each time. scipy has neither the constant nor the bath-tub.
+Exponential, uniform and gamma laws are frozen distributions of `scipy.stats`, which gives mean, F and draws; it has neither the
+constant nor the bath-tub. Transforms E[e^(-sX)] of all of them are one integral, to 1e-13.
 
 The bath-tub law (paper B, section V-A, after Kadupitiya et al. 2020) is printed with an indicator 1{t <= tau2} that would
 remove the second wall. That is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a time L,
@@ -26,6 +26,7 @@ from controller.numerics.arrays import Floats
 from experiments.theory.domain import not_negative, positive, require
 
 TAIL = 2e-16
+GONE = 50.0  # times the time of an exponential decay: nothing of it is left
 
 
 class Law(ABC):
@@ -54,13 +55,14 @@ class Law(ABC):
     def sample(self, rng: Generator, n: int) -> Floats:
         """Return n independent draws."""
 
-    @abstractmethod
     def laplace(self, s: float) -> float:
-        """Return E[e^(-sX)] for s >= 0."""
+        """Return E[e^(-sX)] for s >= 0, which is 1 less s times the integral of e^(-st) over a time of this law."""
+        over = GONE / s if not_negative("s", s) else math.inf
+        return 1.0 - s * float(while_it_lasts(self, lambda t: np.exp(-s * np.asarray(t)), over))
 
 
 class ScipyLaw(Law):
-    """A frozen distribution of `scipy.stats`; a law adds its parameters and its transform."""
+    """A frozen distribution of `scipy.stats`; a law adds its parameters."""
 
     scipy: Any  # the frozen distribution; a cached property of each law
 
@@ -97,10 +99,6 @@ class Exponential(ScipyLaw):
         """SciPy's law of this mean."""
         return stats.expon(scale=self.mean_h)
 
-    def laplace(self, s: float) -> float:
-        """Return 1/(1 + s E[X])."""
-        return 1.0 / (1.0 + not_negative("s", s) * self.mean_h)
-
 
 @dataclass(frozen=True)
 class Uniform(ScipyLaw):
@@ -125,11 +123,6 @@ class Uniform(ScipyLaw):
         """Start of the support."""
         return (self.lo,)
 
-    def laplace(self, s: float) -> float:
-        """Return (e^(-s lo) - e^(-s hi))/(s (hi - lo))."""
-        width = self.hi - self.lo
-        return math.exp(-s * self.lo) * _decay(not_negative("s", s), width) / width
-
 
 @dataclass(frozen=True)
 class Gamma(ScipyLaw):
@@ -146,10 +139,6 @@ class Gamma(ScipyLaw):
     def scipy(self) -> Any:
         """SciPy's law of this shape and scale."""
         return stats.gamma(self.shape, scale=self.scale)
-
-    def laplace(self, s: float) -> float:
-        """Return (1 + s scale)^(-shape)."""
-        return math.exp(-self.shape * math.log1p(not_negative("s", s) * self.scale))
 
 
 @dataclass(frozen=True)
@@ -179,10 +168,6 @@ class Deterministic(Law):
         """Return the value n times."""
         del rng
         return np.full(n, self.value)
-
-    def laplace(self, s: float) -> float:
-        """Return e^(-s value)."""
-        return math.exp(-not_negative("s", s) * self.value)
 
 
 @dataclass(frozen=True)
@@ -215,12 +200,12 @@ class BathTub(Law):
     def mean(self) -> float:
         """E[X]."""
         end = self.longest
-        walls = end - self.tau1 * (1.0 - self._early(end)) + self.tau2 * (self._late(end) - self._late(0.0))
+        walls = end - self.tau1 * self._early + self.tau2 * (self._late(end) - self._late(0.0))
         return end - self.share * walls
 
     def cdf(self, x: ArrayLike) -> Floats:
         """Return A (1 - e^(-t/tau1) + e^((t-b)/tau2)) up to L."""
-        t = np.minimum(_clipped(x), self.longest)
+        t = np.clip(np.asarray(x, dtype=np.float64), 0.0, self.longest)
         walls = 1.0 - np.exp(-t / self.tau1) + np.exp((t - self.b) / self.tau2)
         inside = np.where(t >= self.longest, 1.0, np.minimum(1.0, self.share * walls))
         return np.where(np.asarray(x, dtype=np.float64) < 0.0, 0.0, inside)
@@ -228,26 +213,16 @@ class BathTub(Law):
     def sample(self, rng: Generator, n: int) -> Floats:
         """Return n exact draws: a wall is a truncated exponential, the first of mass A(1 - e^(-L/tau1)); the rest is the atom."""
         end = self.longest
-        first = self.share * (1.0 - self._early(end))
+        first = self.share * self._early
         second = self.share * (self._late(end) - self._late(0.0))
         which, u = rng.random(n), rng.random(n)
-        rising = -self.tau1 * np.log1p(-u * (1.0 - self._early(end)))
+        rising = -self.tau1 * np.log1p(-u * self._early)
         falling = end + self.tau2 * np.log1p(-u * -math.expm1(-end / self.tau2))
         return np.where(which < first, rising, np.where(which < first + second, falling, 0.0))
 
-    def laplace(self, s: float) -> float:
-        """Return the transform of both walls and the atom, without overflow for any s."""
-        not_negative("s", s)
-        end, speed = self.longest, 1.0 / self.tau2 - s
-        early = _decay(s + 1.0 / self.tau1, end) / self.tau1
-        if speed > 0.0:
-            late = math.exp((end - self.b) / self.tau2 - s * end) * _decay(speed, end) / self.tau2
-        else:
-            late = self._late(0.0) * _decay(-speed, end) / self.tau2
-        return self.share * (early + late + self._late(0.0))
-
-    def _early(self, t: float) -> float:
-        return math.exp(-t / self.tau1)
+    @property
+    def _early(self) -> float:
+        return -math.expm1(-self.longest / self.tau1)
 
     def _late(self, t: float) -> float:
         return math.exp((t - self.b) / self.tau2)
@@ -263,27 +238,18 @@ def effective_end(law: Law) -> float:
     return end
 
 
-def while_it_lasts(law: Law, rates: Callable[[float], Floats]) -> Floats:
-    """Return the integral of (1 - F(t)) rates(t), to 1e-13 of E[X] times the largest.
+def while_it_lasts(law: Law, rates: Callable[[float], Floats], over: float = math.inf) -> Floats:
+    """Return the integral of (1 - F(t)) rates(t), to 1e-13 of E[X] times the largest; `rates` are 0 from `over` on.
 
     It is the mean of the integral of `rates` over a time of this law. `rates` may be of any shape; the answer has it.
     """
     found, _ = integrate.quad_vec(
         lambda t: (1.0 - float(law.cdf(t))) * rates(t),
         0.0,
-        effective_end(law),
+        min(effective_end(law), over),
         epsabs=1e-13 * law.mean,
         epsrel=1e-13,
         norm="max",
         points=law.corners,
     )
     return np.asarray(found)
-
-
-def _clipped(x: ArrayLike) -> Floats:
-    return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
-
-
-def _decay(speed: float, end: float) -> float:
-    """Return the integral of e^(-speed t) over [0, end]."""
-    return -math.expm1(-speed * end) / speed if speed > 0.0 else end
