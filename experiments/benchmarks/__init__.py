@@ -1,7 +1,7 @@
 """Benchmarks: figures side by side with a peer or a goal, in one run on one machine. Begin with `frame`.
 
 A benchmark is a module named as in `reclaimnet measure NAME`. `run_all` runs all of them; `attacks`,
-`syn_storm`, `one_trunk`, `rates_network`, `decisions_world` and `nodes` are their parts.
+`syn_storm`, `one_trunk`, `decisions_world` and `nodes` are their parts.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ AF41, BEST_EFFORT = TrafficClass.PLANNED.dscp, TrafficClass.RESEARCH.dscp
 
 @dataclass(frozen=True, slots=True)
 class SendingHost:
-    """Sending host, its target, and its grant (payload bytes/s)."""
+    """Sending host, its target, and its grant (payload bytes/s). `one_trunk.sending_host` makes it."""
 
     interface: str
     mac: bytes
@@ -114,11 +114,11 @@ def paced(rate_bytes_per_s: float, size_bytes: int, send: Callable[[], object]) 
         time.sleep(PACE_S)
 
 
-def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> None:
-    """Send over so many CUBIC connections at once, as fast as they go."""
+def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT, congestion: str = "cubic") -> None:
+    """Send over so many connections at once, as fast as they go."""
     opened = [connected(target) for _ in range(sockets)]
     for sock in opened:
-        choose_congestion(sock, "cubic")
+        choose_congestion(sock, congestion)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
         sock.setblocking(sockets == 1)
     with suppress(ConnectionError):
@@ -130,14 +130,20 @@ def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> Non
                 time.sleep(PACE_S)
 
 
-def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
-    """Send by a grant, as an agent does; or, with `keeps_pace` false, with its pacing off."""
+def granted_socket(station: SendingHost) -> tuple[socket.socket, FlowGuard]:
+    """Return a connection that has a grant, as an agent's has."""
     maps = HostMaps.open_pinned(station.pins)
     if station.enforcement is Enforcement.PACE:
         set_aggregate(maps, station.share_bytes_per_s)
         smooth_pacing()
     sock, grant = connected(station.target), station.grant_bytes_per_s
-    FlowGuard(maps, sock, TrafficClass.PLANNED, grant, station.enforcement, station.congestion)
+    guard = FlowGuard(maps, sock, TrafficClass.PLANNED, grant, station.enforcement, station.congestion)
+    return sock, guard
+
+
+def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
+    """Send by a grant; or, with `keeps_pace` false, with its pacing off."""
+    sock, _ = granted_socket(station)
     if not keeps_pace:
         sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("@Q", UNPACED))
     with suppress(ConnectionError):

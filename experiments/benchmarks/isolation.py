@@ -41,7 +41,7 @@ from experiments.benchmarks.frame import (
     table_of,
     verdict,
 )
-from experiments.benchmarks.one_trunk import START_S, WINDOW_S, one_trunk, play
+from experiments.benchmarks.one_trunk import START_S, WINDOW_S, one_trunk, play, sending_host
 from experiments.theory.paper_a.theorems import residual_for_research
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
@@ -250,21 +250,9 @@ class IsolationTrial:
         return ""
 
     def _station(self, host: str, target: str) -> SendingHost:
-        plan = self.campus.plan
-        here, there = plan.host_cables[host].b, plan.host_cables[target].b
-        return SendingHost(
-            interface=here.name,
-            mac=here.mac,
-            address=self.campus.get(host).IP(),
-            target=self.campus.get(target).IP(),
-            target_mac=there.mac,
-            rate_bytes_per_s=here.shape.rate_bytes_per_s,
-            grant_bytes_per_s=self.row.grant_bytes_per_s,
-            share_bytes_per_s=payload_rate(here.shape.unreserved_bytes_per_s),
-            pins=self.campus.pin_dir / host,
-            enforcement=self.system.enforcement,
-            congestion=self.system.congestion,
-            neighbour=self.campus.get(PROVIDERS[0]).IP(),
+        grant, system = self.row.grant_bytes_per_s, self.system
+        return sending_host(
+            self.campus, host, target, grant, system.enforcement, system.congestion, PROVIDERS[0]
         )
 
     def _look(self) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from experiments.benchmarks.attacks import PORT
+from experiments.benchmarks.attacks import PORT, SendingHost
 from experiments.benchmarks.frame import quantiles
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
+from testbed.enforcement import Enforcement, payload_rate
 from testbed.errors import SetupError
 from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
 from topologies.units import GBIT_PER_S
@@ -48,6 +49,33 @@ def one_trunk(
     switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
     buildings, kinds = (Building("b1"), Building("b2")), tuple(dict.fromkeys(models.values()))
     return Campus("trunk", buildings, tuple(hosts), switches, tuple(links), kinds, reserve)
+
+
+def sending_host(
+    net: LiveCampus,
+    host: str,
+    target: str,
+    grant_bytes_per_s: float,
+    enforcement: Enforcement,
+    congestion: str | None,
+    neighbour: str = "",
+) -> SendingHost:
+    """Return a host of a campus as its senders know it; `neighbour`: whose address they forge."""
+    here, there = (net.plan.host_cables[name].b for name in (host, target))
+    return SendingHost(
+        interface=here.name,
+        mac=here.mac,
+        address=net.get(host).IP(),
+        target=net.get(target).IP(),
+        target_mac=there.mac,
+        rate_bytes_per_s=here.shape.rate_bytes_per_s,
+        grant_bytes_per_s=grant_bytes_per_s,
+        share_bytes_per_s=payload_rate(here.shape.unreserved_bytes_per_s),
+        pins=net.pin_dir / host,
+        enforcement=enforcement,
+        congestion=congestion,
+        neighbour=net.get(neighbour or host).IP(),
+    )
 
 
 def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
