@@ -28,9 +28,7 @@ def lives_are_accounted_for(facts: Sequence[Timed], context: RunContext) -> Iter
             yield Breach(job, ended_s, f"{lost_s:g} s are lost to it, by its life {truly_s:g} s")
 
 
-RULE = rules.RunRule(
-    "lost GPU time is what lives had and did not use", lives_are_accounted_for, needs_all=True
-)
+RULE = rules.RunRule("lost GPU time is what lives had and did not use", lives_are_accounted_for)
 
 
 @dataclass(slots=True)

@@ -153,10 +153,10 @@ def test_parts_that_do_not_add_up_are_a_breach(monkeypatch: pytest.MonkeyPatch) 
     assert not rules.broken(facts, CONTEXT)
 
     def without_downtime(*arguments: Any) -> Any:
-        found = balances(*arguments)
-        for balance in found.values():
-            balance.lost = [spell for spell in balance.lost if spell.part is not LostPart.DOWNTIME]
-        return found
+        return {
+            job: replace(balance, lost=[each for each in balance.lost if each.part is not LostPart.DOWNTIME])
+            for job, balance in balances(*arguments).items()
+        }
 
     monkeypatch.setattr(rules.reports, "balances", without_downtime)
     assert [broken.rule for broken in rules.broken(facts, CONTEXT)] == [rules.ADDS_UP]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import astuple
 
 from controller.core.model import facts as f
-from experiments.results.history import Attempt, Notice, Timed, attempts, notices, only, whereabouts
+from experiments.results.history import Attempt, Notice, Timed, attempts, notices, only, tries_of, whereabouts
 from experiments.results.link_rates import WAYS, RoutesThen
 from experiments.results.losses import InterruptedAttempt, interruptions, work_lost
 from experiments.results.lost_time import balances
@@ -135,38 +135,37 @@ def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
     places, lost_s = whereabouts(facts), Counter[str]()
     for lost in work_lost(facts):
         lost_s[lost.job] += lost.work_s  # type: ignore[assignment]
-    accounts = balances(facts, context)
+    accounts, tries = balances(facts, context), tries_of(facts)
     submitted: dict[str, tuple[float, f.JobSubmitted]] = {}
-    first: dict[str, tuple[float, f.JobDispatched]] = {}
-    latest: dict[str, f.JobDispatched] = {}
+    first: dict[str, f.JobDispatched] = {}
     ended_s: dict[str, float] = {}
-    on_demand, tries = set[str](), Counter[str]()
-    for at_s, fact in facts:
+    on_demand = set[str]()
+    for at_s, fact in only(
+        facts, (f.JobSubmitted, f.JobRedirected, f.JobDispatched, f.JobFinished, f.JobFailed)
+    ):
         match fact:
             case f.JobSubmitted():
                 submitted.setdefault(fact.job, (at_s, fact))
             case f.JobRedirected():
                 on_demand.add(fact.job)
             case f.JobDispatched():
-                first.setdefault(fact.job, (at_s, fact))
-                latest[fact.job] = fact
-                tries[fact.job] += 1
+                first.setdefault(fact.job, fact)
             case f.JobFinished() | f.JobFailed():
                 ended_s[fact.job] = at_s
     for job, (at_s, fact) in submitted.items():
-        began = first.get(job)
+        began, some = first.get(job), tries.get(job, [])
         account = accounts.get(job)
         yield JobRow(
             job=job,
             submitted_s=at_s,
-            started_s=began and began[0],
+            started_s=some[0].dispatched_s if some else None,
             ended_s=ended_s.get(job),
             state=str(places.get(job, "accepted")),
-            host=latest[job].host if job in latest else None,
-            attempts=tries[job],
+            host=some[-1].host if some else None,
+            attempts=len(some),
             on_demand=job in on_demand,
-            cost=began and began[1].cost,
-            delay_s=began and began[1].delay_s,
+            cost=began.cost if began else None,
+            delay_s=began.delay_s if began else None,
             steps=fact.steps,
             step_s=fact.step_s,
             payload_bytes=fact.payload_bytes,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, wraps
 from math import inf
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from controller.core.model import facts as f
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -49,21 +49,15 @@ OF_NOTICES = frozenset(
         f.MigrationFinished,
     )
 )
-ROUTINE = frozenset(
-    (
-        f.TransferFinished,
-        f.CheckpointCompleted,
-        f.CheckpointHeld,
-        f.CheckpointPlanned,
-        f.ReplicaHeld,
-        f.ReplicaReleased,
-        f.GrantEnded,
-    )
-)
 
 
 class History(list[Timed]):
     """The facts of a run that is over. Accounts that are marked with `once` are made of it once, and kept with it."""
+
+    @cached_property
+    def accounts(self) -> dict[tuple[Any, ...], tuple[Any, Any]]:
+        """Accounts that `once` keeps: key -> (other arguments, the account)."""
+        return {}
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """Return the facts of a kind, in order."""
@@ -86,11 +80,10 @@ def once(
     def kept(facts: Sequence[Timed], /, *more: More.args, **named: More.kwargs) -> Account:
         if not isinstance(facts, History):
             return account(facts, *more, **named)
-        known = vars(facts).get(account.__name__)
-        if known is None or any(one is not other for one, other in zip(known[0], more, strict=True)):
-            known = vars(facts)[account.__name__] = more, account(facts, *more, **named)
-        found: Account = known[1]
-        return found
+        found = facts.accounts.get(key := (account.__name__, *map(id, more)))
+        if found is None:  # what it is made of is kept, too: else another might have its id
+            found = facts.accounts[key] = more, account(facts, *more, **named)
+        return cast("Account", found[1])
 
     return kept
 
@@ -98,17 +91,6 @@ def once(
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
     """Return the facts of some kinds, in order: most of a journal is about checkpoints that came and went."""
     return (timed for timed in facts if type(timed[1]) in kinds)
-
-
-@once
-def telling(facts: Iterable[Timed]) -> list[Timed]:
-    """Return the facts that decide what becomes of jobs, hosts and notices: all but the routine of checkpoints."""
-    return [
-        timed
-        for timed in facts
-        if type(fact := timed[1]) not in ROUTINE
-        and not (isinstance(fact, f.CheckpointTaken) and not fact.final)
-    ]
 
 
 @dataclass(slots=True)
@@ -129,6 +111,7 @@ class Attempt:
     ended_s: float | None = None  # none: it had not ended
     how: str = ""  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
     restore_sequence: int | None = None  # of the checkpoint that it begins from
+    downtime_s: float | None = None  # of its job until it ran
 
 
 @once
@@ -156,6 +139,7 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                 attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
                 latest[job] = attempt
                 attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
+                attempt.downtime_s = fact.downtime_s
             case f.JobStopped(job=job, attempt=number, last_step=step):
                 _reached(found.get((job, number)), step)
             case (
@@ -172,6 +156,15 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
         if ending and ended and ended.ended_s is None:
             ended.ended_s, ended.how = at_s, ending[2]
     return list(found.values())
+
+
+@once
+def tries_of(facts: Sequence[Timed]) -> dict[str, list[Attempt]]:
+    """Return the attempts of each job, in order of their dispatch."""
+    found: dict[str, list[Attempt]] = {}
+    for attempt in attempts(facts):
+        found.setdefault(attempt.job, []).append(attempt)
+    return found
 
 
 def _reached(attempt: Attempt | None, step: int) -> None:
@@ -195,7 +188,7 @@ def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
     return None
 
 
-class Snapshot(NamedTuple):
+class AttemptSnapshot(NamedTuple):
     """A snapshot that an attempt took; `pause_s`: for which the job stood still, where it was measured."""
 
     at_s: float
@@ -219,7 +212,7 @@ class Story:
         self.submitted: dict[str, f.JobSubmitted] = {}
         # job -> when it was cancelled, or failed
         self.over_s: dict[str, float] = {}
-        self.snapshots: dict[tuple[str, int], list[Snapshot]] = {}
+        self.snapshots: dict[tuple[str, int], list[AttemptSnapshot]] = {}
         self.copies: dict[str, list[Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
         self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -231,7 +224,7 @@ class Story:
                 case f.JobCancelled(job=job) | f.JobFailed(job=job):
                     self.over_s[job] = at_s
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
-                    self.snapshots.setdefault((job, attempt), []).append(Snapshot(at_s, step, pause_s))
+                    self.snapshots.setdefault((job, attempt), []).append(AttemptSnapshot(at_s, step, pause_s))
                 case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
                     steps.setdefault((job, number), step)
                     self.copies.setdefault(job, []).append(Copy(at_s, number, step, holder))

@@ -24,8 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from controller.core.model import facts as f
-from experiments.results.history import OVER, Attempt, Timed, attempts, once, only
+from experiments.results.history import OVER, Timed, once, story_of, tries_of
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -66,16 +65,9 @@ class LostSteps:
 @once
 def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
     """Return the loss of each attempt that another one followed, in order of dispatch; 0 steps where nothing was lost."""
-    step_s = {  # of a GPU
-        fact.job: fact.step_s * fact.gpus
-        for _, fact in only(facts, (f.JobSubmitted,))
-        if isinstance(fact, f.JobSubmitted)
-    }
-    of_job: dict[str, list[Attempt]] = {}
-    for attempt in attempts(facts):
-        of_job.setdefault(attempt.job, []).append(attempt)
-    found = []
-    for job, tries in of_job.items():
+    submitted, found = story_of(facts).submitted, list[LostSteps]()
+    for job, tries in tries_of(facts).items():
+        step_s = submitted[job].step_s * submitted[job].gpus if job in submitted else 0.0  # of a GPU
         lost: list[LostSteps] = []
         for attempt, following in pairwise(tries):
             lost.append(LostSteps(job, attempt.attempt, attempt.how, attempt.to_step - following.from_step))
@@ -83,7 +75,7 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
                 back = min(one.steps, max(0, -lost[-1].steps))
                 one.steps, lost[-1].steps = one.steps - back, lost[-1].steps + back
         for one in lost:
-            one.work_s = one.steps * step_s.get(job, 0.0)
+            one.work_s = one.steps * step_s
         found += lost
     return found
 
@@ -92,35 +84,18 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
 def interruptions(facts: Sequence[Timed]) -> list[InterruptedAttempt]:
     """Return the interruptions in order of time."""
     lost_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(facts)}
-    downtimes_s = {
-        (fact.job, fact.attempt): fact.downtime_s
-        for _, fact in only(facts, (f.JobRunning,))
-        if isinstance(fact, f.JobRunning) and fact.downtime_s is not None
-    }
-    found, of_all = [], attempts(facts)
-    latest: dict[str, int] = {}
-    following: dict[tuple[str, int], int] = {}  # the attempt after each
-    for attempt in of_all:
-        if attempt.job in latest:
-            following[attempt.job, latest[attempt.job]] = attempt.attempt
-        latest[attempt.job] = attempt.attempt
-    for attempt in of_all:
-        lost_or_none_s = lost_s.get((attempt.job, attempt.attempt))
-        if attempt.ended_s is None or attempt.how in OVER:
-            continue
-        if attempt.how == "superseded" and not lost_or_none_s:
-            continue
-        found.append(
-            InterruptedAttempt(
-                attempt.ended_s,
-                attempt.job,
-                attempt.host,
-                attempt.how,
-                lost_or_none_s or 0.0,
-                downtimes_s.get((attempt.job, following.get((attempt.job, attempt.attempt), 0))),
-                lost_or_none_s is None,
+    found = []
+    for job, tries in tries_of(facts).items():
+        for attempt, following in zip(tries, [*tries[1:], None], strict=True):
+            work_s = lost_s.get((job, attempt.attempt))
+            if attempt.ended_s is None or attempt.how in OVER or (attempt.how == "superseded" and not work_s):
+                continue
+            down_s = None if following is None else following.downtime_s
+            found.append(
+                InterruptedAttempt(
+                    attempt.ended_s, job, attempt.host, attempt.how, work_s or 0.0, down_s, work_s is None
+                )
             )
-        )
     return sorted(found, key=lambda each: (each.at_s, each.job))
 
 

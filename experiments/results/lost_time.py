@@ -32,7 +32,16 @@ from itertools import accumulate
 from math import inf, isfinite
 
 from controller.core.model import facts as f
-from experiments.results.history import Attempt, Snapshot, Story, Timed, attempts, end_s, once, story_of
+from experiments.results.history import (
+    Attempt,
+    AttemptSnapshot,
+    Story,
+    Timed,
+    end_s,
+    once,
+    story_of,
+    tries_of,
+)
 from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from topologies.spec import Role
@@ -102,15 +111,12 @@ def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBa
     """Return the balance of each job that was dispatched and whose submission the journal has, in order of dispatch."""
     story, ended_s = story_of(facts), end_s(facts, context.ended_at_s)
     slower = {host.name: context.replica_slowdown for host in context.campus.hosts_of(Role.VOLUNTEER)}
-    tries: dict[str, list[Attempt]] = {}
-    for attempt in attempts(facts):
-        tries.setdefault(attempt.job, []).append(attempt)
     lost = {(each.job, each.attempt): each for each in work_lost(facts)}
     return {
         job: _Account(story.submitted[job], some, story, lost, ended_s, slower).balance.on(
             story.submitted[job].gpus
         )
-        for job, some in tries.items()
+        for job, some in tries_of(facts).items()
         if job in story.submitted
     }
 
@@ -222,7 +228,7 @@ class _Account:
         return elapsed_s - computed_s - slower_s
 
     def _stood_still(
-        self, attempt: Attempt, snapshots: Sequence[Snapshot], over_s: float
+        self, attempt: Attempt, snapshots: Sequence[AttemptSnapshot], over_s: float
     ) -> list[tuple[float, float]]:
         """Return (when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None

@@ -9,7 +9,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from experiments.results.history import OVER, SPANS, Attempt, Timed, attempts, end_s, turn_of_host
+from experiments.results.history import OVER, SPANS, Attempt, Timed, attempts, end_s, tries_of, turn_of_host
 from experiments.results.narration import CAUSES
 from experiments.results.report.drawing import Axis, Picture, Shape, outline, path, steps
 from experiments.results.report.times import RunClock
@@ -116,11 +116,10 @@ class _Timeline:
         self.clock = clock_of(facts, context)
         self.until_s = self.clock.until_s
         self.colour = colours(facts)
-        self.attempts = attempts(facts)
         self.at: dict[tuple[str, int], float] = {}  # attempt -> middle of its lane
         hosts = [h for h in context.campus.hosts if h.role is not Role.COORDINATOR]
         lanes: dict[str, list[list[Attempt]]] = {host.name: [[]] for host in hosts}
-        for attempt in sorted(self.attempts, key=lambda a: a.dispatched_s):
+        for attempt in sorted(attempts(facts), key=lambda a: a.dispatched_s):
             if (some := lanes.get(attempt.host)) is None:
                 continue
             free = (lane for lane in some if not lane or self._end(lane[-1]) <= attempt.dispatched_s)
@@ -261,10 +260,7 @@ class _Timeline:
             self.picture.mark(x, x, line, row=(look, top), height=half * 0.5, what=what)
 
     def _moves(self) -> None:
-        by_job: dict[str, list[Attempt]] = {}
-        for attempt in self.attempts:
-            by_job.setdefault(attempt.job, []).append(attempt)
-        for before, after in (pair for tries in by_job.values() for pair in pairwise(tries)):
+        for before, after in (pair for tries in tries_of(self.facts).values() for pair in pairwise(tries)):
             here, there = self.at.get((before.job, before.attempt)), self.at.get((after.job, after.attempt))
             if here is None or there is None:
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from controller.core.policies.table import Policy
-from experiments.results.history import History, Timed, telling
+from experiments.results.history import History, Timed
 from experiments.results.narration import concerns, describe
 from experiments.results.rules.admissions import admitted_migrations_are_in_time
 from experiments.results.rules.breach import Breach, Check
@@ -45,8 +45,6 @@ class RunRule(Struct, frozen=True):
 
     sentence: str
     check: Check
-    # whether the check looks at more than the `telling` facts
-    needs_all: bool = False
     # whether it is judged only where the machine kept up: a late process of one that did not is no breach
     is_timed: bool = False
 
@@ -72,11 +70,11 @@ RULES = {
         RunRule(ONE_COPY, one_copy_runs),
         RunRule(GPUS, hosts_have_the_gpus),
         RunRule(ENDS_ONCE, jobs_end_once),
-        RunRule(CHECKPOINTS, checkpoints_complete_once_and_restore, needs_all=True),
+        RunRule(CHECKPOINTS, checkpoints_complete_once_and_restore),
         RunRule(LOSSES, losses_are_what_was_executed_less_what_was_kept),
-        RunRule(ADDS_UP, lost_time_is_what_was_not_used, needs_all=True),
+        RunRule(ADDS_UP, lost_time_is_what_was_not_used),
         RunRule(REPORTED, reports_are_true),
-        RunRule(GRANTED, grants_stay_within_the_share, needs_all=True),
+        RunRule(GRANTED, grants_stay_within_the_share),
         RunRule(IN_SHARE, migrations_leave_within_the_share, is_timed=True),
         RunRule(IN_TIME, admitted_migrations_are_in_time, is_timed=True),
         RunRule(RESERVED, research_keeps_its_reserve, is_timed=True),
@@ -100,14 +98,12 @@ def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
     What the system does not promise (`context.not_promised`) is not judged. Beyond `MAX_SHOWN` breaches of one rule, the rest
     are one entry that counts them.
     """
-    few = History(telling(facts))
-    if few[-1:] != list(facts[-1:]):
-        few.extend(facts[-1:])  # the last fact is the end of the run
+    facts = facts if isinstance(facts, History) else History(facts)
     found: list[Broken] = []
     for rule in RULES.values():
         if rule.sentence in context.not_promised or (rule.is_timed and not context.fidelity.valid):
             continue
-        breaches = list(rule.check(facts if rule.needs_all else few, context))
+        breaches = list(rule.check(facts, context))
         found += [Broken(rule.sentence, each.subject, _story(facts, each)) for each in breaches[:MAX_SHOWN]]
         if rest := breaches[MAX_SHOWN:]:
             subjects = ", ".join(sorted({breach.subject for breach in rest}))
