@@ -35,9 +35,9 @@ from topologies.units import WIRE_PER_PAYLOAD
 PACING_SHARE = 0.995
 GUARD_SLACK = 1.05  # bucket over pacing: short last segments, timers that catch up
 GUARD_BURST_BYTES = 256 << 10  # four super-packets
-# or this long at the grant, if more: a sender that was not scheduled for so long catches up
+# or this long at its rate, if more: a sender that was not scheduled for so long catches up
 GUARD_BURST_S = 0.02
-DROP_BURST_BYTES = 256 << 10
+DROP_BURST_BYTES = 256 << 10  # depth of the literal bucket
 # of a parked flow's bucket: some signs of life a second, and what the protocol sends before the first byte
 PARKED_BYTES_PER_S = 65536.0
 TSO_RTT_LOG = Path("/proc/sys/net/ipv4/tcp_tso_rtt_log")
@@ -70,22 +70,13 @@ _MODE = {
 
 
 @dataclass(frozen=True, slots=True)
-class FlowReadback:
-    """The kernel's state of a flow. `None`: not paced; no bucket."""
+class FlowState:
+    """The kernel's state of a flow, as it is wanted and as it is read back. `None`: not paced; no bucket."""
 
     pacing_bytes_per_s: int | None
     bucket_bytes_per_s: int | None
-    congestion: str
     traffic_class: TrafficClass
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Kernel settings of a grant."""
-
-    pacing_bytes_per_s: int | None
-    bucket_bytes_per_s: int
-    burst_bytes: int
+    congestion: str
 
 
 def wire_rate(payload_bytes_per_s: float) -> float:
@@ -121,8 +112,7 @@ class FlowGuard:
     """The enforcement of one connected TCP socket, for the bytes that this side sends.
 
     `grant_bytes_per_s` is payload. `maps` are the host's (None: socket options only, for machines without BPF).
-    `congestion` is the name of a congestion control, by default BBR where the kernel offers it, else CUBIC; the
-    attribute `congestion` is the one that it became. `drop_burst_bytes` is the depth of the literal bucket.
+    `congestion` is the name of a congestion control, by default BBR where the kernel offers it, else CUBIC.
 
     Raises SetupError if the kernel lacks the congestion control asked for. ValueError: a grant that is not positive.
     KernelMismatch: what is read back is not what was asked.
@@ -136,16 +126,13 @@ class FlowGuard:
         grant_bytes_per_s: float,
         enforcement: Enforcement = Enforcement.PACE,
         congestion: str | None = None,
-        *,
-        drop_burst_bytes: int = DROP_BURST_BYTES,
     ) -> None:
-        self._maps, self._sock, self._class = maps, sock, traffic_class
-        self._enforcement, self._drop_burst_bytes = enforcement, drop_burst_bytes
-        self._plan = self._planned(grant_bytes_per_s)
+        self._maps, self._sock, self._enforcement = maps, sock, enforcement
+        rates = self._rates(grant_bytes_per_s)
         self.key = flow_key(sock)
-        self.congestion = choose_congestion(sock, congestion)
+        self._wanted = FlowState(*rates, traffic_class, choose_congestion(sock, congestion))
         _mark(sock, traffic_class)
-        self._slot = self._insert()
+        self._slot = -1 if maps is None else self._insert(maps)
         try:
             self._pace()
             self.readback()
@@ -155,8 +142,10 @@ class FlowGuard:
 
     def regrant(self, grant_bytes_per_s: float) -> None:
         """Change the payload rate. The bucket opens before the pacing does, and closes after it."""
-        before, self._plan = self._plan, self._planned(grant_bytes_per_s)
-        if self._plan.bucket_bytes_per_s >= before.bucket_bytes_per_s:
+        before = self._wanted.bucket_bytes_per_s or 0
+        pacing, bucket = self._rates(grant_bytes_per_s)
+        self._wanted = replace(self._wanted, pacing_bytes_per_s=pacing, bucket_bytes_per_s=bucket)
+        if (bucket or 0) >= before:
             self._set_bucket()
             self._pace()
         else:
@@ -172,31 +161,29 @@ class FlowGuard:
         to .9 s behind its next grant (`reclaimnet measure rates`). Call it when the socket is empty; `regrant` opens it
         again.
         """
-        rate = min(self._plan.bucket_bytes_per_s, int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK))
-        self._plan = replace(self._plan, bucket_bytes_per_s=rate)
-        self._set_bucket()
+        if self._wanted.bucket_bytes_per_s is not None:
+            rate = min(self._wanted.bucket_bytes_per_s, int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK))
+            self._wanted = replace(self._wanted, bucket_bytes_per_s=rate)
+            self._set_bucket()
         self.readback()
 
-    def readback(self) -> FlowReadback:
+    def readback(self) -> FlowState:
         """Return the kernel's state of this flow; KernelMismatch if it differs from what was set."""
         state = self._maps.flows.lookup(self.key) if self._maps is not None else None
-        if self._maps is not None and (state is None or state.traffic_class is not CLASS_IDS[self._class]):
-            raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
+        if self._maps is not None and (
+            state is None or state.traffic_class is not CLASS_IDS[self._wanted.traffic_class]
+        ):
+            raise KernelMismatch(f"entry of {self.key} in the flow table", self._wanted.traffic_class, state)
         raw = self._sock.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
         pacing: int = struct.unpack("@Q", raw)[0]
         dscp = marked_dscp(self._sock)
-        found = FlowReadback(
+        found = FlowState(
             None if pacing == UNPACED else pacing,
             None if state is None or state.mode is BucketMode.ACCOUNT else state.rate_bytes_per_s,
-            congestion_of(self._sock),
             next((c for c in TrafficClass if c.dscp == dscp), TrafficClass.RESEARCH),
+            congestion_of(self._sock),
         )
-        _must_match(f"pacing rate of {self.key}", self._plan.pacing_bytes_per_s, found.pacing_bytes_per_s)
-        _must_match(f"congestion control of {self.key}", self.congestion, found.congestion)
-        _must_match(f"class of {self.key}", self._class, found.traffic_class)
-        if self._maps is not None:
-            bucket = None if self._enforcement is Enforcement.NONE else self._plan.bucket_bytes_per_s
-            _must_match(f"bucket of {self.key}", bucket, found.bucket_bytes_per_s)
+        _must_match(f"flow {self.key}", self._wanted, found)
         return found
 
     def dropped_packets(self) -> int | None:
@@ -209,33 +196,36 @@ class FlowGuard:
         state = maps.flows.delete(self.key) if maps is not None else None
         return None if state is None else state.traffic
 
-    def _planned(self, grant_bytes_per_s: float) -> _Plan:
+    def _rates(self, grant_bytes_per_s: float) -> tuple[int | None, int | None]:
+        """Return the rates of pacing and bucket that enforce a grant."""
         if not grant_bytes_per_s >= 1:
             raise ValueError(f"a grant of {grant_bytes_per_s} bytes/s: at least 1 is needed")
-        wire = wire_rate(grant_bytes_per_s)
-        if self._enforcement is Enforcement.PACE:
-            burst = max(GUARD_BURST_BYTES, int(wire * GUARD_BURST_S))
-            return _Plan(paced_rate(grant_bytes_per_s), int(wire * GUARD_SLACK), burst)
-        return _Plan(None, int(wire), self._drop_burst_bytes)
+        paces, wire = self._enforcement is Enforcement.PACE, wire_rate(grant_bytes_per_s)
+        bucket = int(wire * GUARD_SLACK) if paces else int(wire)
+        has_bucket = self._maps is not None and self._enforcement is not Enforcement.NONE
+        return paced_rate(grant_bytes_per_s) if paces else None, bucket if has_bucket else None
 
-    def _insert(self) -> int:
-        if self._maps is None:
-            return -1
-        return self._maps.flows.insert(
+    def _insert(self, maps: HostMaps) -> int:
+        rate = self._wanted.bucket_bytes_per_s or 0
+        return maps.flows.insert(
             self.key,
-            traffic_class=CLASS_IDS[self._class],
+            traffic_class=CLASS_IDS[self._wanted.traffic_class],
             mode=_MODE[self._enforcement],
-            rate_bytes_per_s=self._plan.bucket_bytes_per_s,
-            burst_bytes=self._plan.burst_bytes,
+            rate_bytes_per_s=rate,
+            burst_bytes=self._burst_bytes(rate),
         )
 
     def _set_bucket(self) -> None:
-        if self._maps is not None:
-            self._maps.flows.update_rate(self.key, self._plan.bucket_bytes_per_s, self._plan.burst_bytes)
+        rate = self._wanted.bucket_bytes_per_s
+        if self._maps is not None and rate is not None:
+            self._maps.flows.update_rate(self.key, rate, self._burst_bytes(rate))
+
+    def _burst_bytes(self, rate_bytes_per_s: int) -> int:
+        return DROP_BURST_BYTES if self._enforcement is Enforcement.DROP else _guard_burst(rate_bytes_per_s)
 
     def _pace(self) -> None:
         """Set the pacing rate in its 64-bit form: with 4 bytes the kernel would take at most 4 GiB/s."""
-        rate = self._plan.pacing_bytes_per_s
+        rate = self._wanted.pacing_bytes_per_s
         value = struct.pack("@Q", UNPACED if rate is None else rate)
         self._sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, value)
 
@@ -246,12 +236,11 @@ def set_aggregate(maps: HostMaps, payload_bytes_per_s: float, *, migrations_only
     `migrations_only`: checkpoints, which ports serve apart, are not counted among them (None: as it was).
     """
     rate = int(wire_rate(payload_bytes_per_s))
-    burst = max(GUARD_BURST_BYTES, int(rate * GUARD_BURST_S))
     if migrations_only is not None:
         maps.aggregate.migrations_only = migrations_only
         found = maps.aggregate.migrations_only
         _must_match("whether the aggregate bucket is of migrations only", migrations_only, found)
-    maps.aggregate.set_grant(rate, burst)  # last: a bucket that has a grant has all of it
+    maps.aggregate.set_grant(rate, _guard_burst(rate))  # last: a bucket that has a grant has all of it
     _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)
 
 
@@ -298,6 +287,10 @@ def marked_dscp(sock: socket.socket) -> int:
 def _mark(sock: socket.socket, traffic_class: TrafficClass) -> None:
     """Have the socket mark its packets itself, so that the egress program seldom has to rewrite one (30 ns)."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, traffic_class.dscp << 2)
+
+
+def _guard_burst(rate_bytes_per_s: int) -> int:
+    return max(GUARD_BURST_BYTES, int(rate_bytes_per_s * GUARD_BURST_S))
 
 
 def _must_match(what: str, asked: object, found: object) -> None:

@@ -199,32 +199,21 @@ class FluidNetwork:
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
 
-    def regrant(self, key: str, cap_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
-        """Change a flow's cap."""
-        flow = self._flows[key]
-        if flow.cap_bytes_per_s == cap_bytes_per_s:
-            return []
-        self._regrant(flow, cap_bytes_per_s)
-        return self._reshare(flow.level, flow.path, [flow], now_s)
-
-    def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[FluidFlow]:
-        """Change the caps of many flows: as if one after the other, but shared again only once for each class."""
+    def regrant(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[FluidFlow]:
+        """Change caps of flows: as if one after the other, but shared again only once for each class."""
         moved: dict[int, list[FluidFlow]] = {}
         for key, cap in caps_bytes_per_s.items():
             flow = self._flows[key]
             if flow.cap_bytes_per_s != cap:
-                self._regrant(flow, cap)
+                self._ask(flow, flow.cap_bytes_per_s, -1)
+                flow.cap_bytes_per_s = cap
+                self._ask(flow, cap, 1)
                 moved.setdefault(flow.level, []).append(flow)
         changed: list[FluidFlow] = []
         for level in sorted(moved):
             touched = sorted({link for flow in moved[level] for link in flow.path})
             changed += self._reshare(level, touched, moved[level], now_s)
         return changed
-
-    def _regrant(self, flow: FluidFlow, cap_bytes_per_s: float) -> None:
-        self._ask(flow, flow.cap_bytes_per_s, -1)
-        flow.cap_bytes_per_s = cap_bytes_per_s
-        self._ask(flow, cap_bytes_per_s, 1)
 
     def _ask(self, flow: FluidFlow, cap_bytes_per_s: float, sign: int) -> None:
         """Ask for so much more (or less) of the links of a flow."""
@@ -304,15 +293,6 @@ class FluidNetwork:
     def flows_from(self, source: str) -> Iterable[FluidFlow]:
         """Return the flows that begin at a node, in order of their beginning."""
         return self._from[source].values()
-
-    def load_bytes_per_s(self, link: DirectedLink) -> float:
-        """Return the total rate of the flows over a link."""
-        number = self._index[link]
-        return sum(level[number] for level in self._used)
-
-    def capacity_bytes_per_s(self, link: DirectedLink) -> float:
-        """Return the current capacity of a link."""
-        return self._capacity[self._index[link]]
 
     # ------------------------------------------------------------ sharing
 

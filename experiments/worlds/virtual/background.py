@@ -137,7 +137,7 @@ class OthersTraffic:
         self._rates, caps = rates, dict[str, float]()
         for each, rate in zip(self._flows, rates, strict=True):
             caps |= each.caps(rate * PAYLOAD_SHARE)
-        self._env.network.regrant_all(caps)
+        self._env.network.regrant(caps)
 
     def _tell(self) -> None:
         """Send changed rates of links to a coordinator that listens; others are sent with the next change."""

@@ -133,13 +133,9 @@ class ScheduledNetwork:
             self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel)
         )
 
-    def regrant(self, key: str, cap_bytes_per_s: float) -> None:
-        """Set another cap for a flow."""
-        self._changed(self.fluid.regrant(key, cap_bytes_per_s, self._scheduler.now_s))
-
-    def regrant_all(self, caps_bytes_per_s: Mapping[str, float]) -> None:
-        """Set other caps for many flows at once."""
-        self._changed(self.fluid.regrant_all(caps_bytes_per_s, self._scheduler.now_s))
+    def regrant(self, caps_bytes_per_s: Mapping[str, float]) -> None:
+        """Set other caps for flows, all at once."""
+        self._changed(self.fluid.regrant(caps_bytes_per_s, self._scheduler.now_s))
 
     def reroute(self, key: str, links: Sequence[DirectedLink]) -> None:
         """Set another path for a flow."""

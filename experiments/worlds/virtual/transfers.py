@@ -143,7 +143,7 @@ class Transfers:
         transfer.grant(rate_bytes_per_s, self._env.now_s)
         if transfer.key in self._flowing:
             cap = enforced_bytes_per_s(rate_bytes_per_s, self.enforcement)
-            self._env.network.regrant(transfer.key, cap)
+            self._env.network.regrant({transfer.key: cap})
 
     def abort(self, machine: Machine, job: str, destination: str) -> None:
         """Cut it; what arrived stays there."""

@@ -28,7 +28,7 @@ MakeGuard = Callable[[socket.socket, float], FlowGuard]
 class PacedSend:
     """State of a transfer while it runs.
 
-    Goodput is the bytes that the receiver's kernel has acknowledged, over the integral of the grant. Both are from the
+    Goodput is the bytes that the receiver's kernel has acknowledged, over those that its rates allow. Both are from the
     first byte to the last sample before the end: neither the sender's buffer nor the receiver's fsync counts.
     """
 
@@ -44,9 +44,8 @@ class PacedSend:
     _risen: trio.Event = field(default_factory=trio.Event)
     _connected_s: float | None = None  # or since when `_allowed_bytes` does not count
     _allowed_bytes: float = 0.0
-    _granted_bytes: float = 0.0
-    _regranted_s: float = 0.0
-    # (seconds, acknowledged, granted) since the first byte
+    _allowed_before: float = 0.0  # the first byte
+    # (seconds, acknowledged, allowed) since the first byte
     _sampled: tuple[float, int, float] = (0.0, 0, 0.0)
 
     def __post_init__(self) -> None:
@@ -76,15 +75,13 @@ class PacedSend:
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
         """Note that so many bytes were handed to the kernel."""
         if self.began_s is None:
-            self.began_s = self._regranted_s = trio.current_time()
+            self.began_s, self._allowed_before = trio.current_time(), self.allowed_bytes()
         self.sent_bytes = sent_bytes
 
     def regrant(self, rate_bytes_per_s: float) -> None:
         """Change the rate. A parked transfer's bucket is closed as well once its socket is empty."""
-        self._granted_bytes, self._allowed_bytes = self._granted_so_far(), self.allowed_bytes()
-        self._regranted_s = trio.current_time()
         if self._connected_s is not None:
-            self._connected_s = self._regranted_s
+            self._allowed_bytes, self._connected_s = self.allowed_bytes(), trio.current_time()
         self.grant_bytes_per_s = rate_bytes_per_s
         if self.is_parked:
             if self._risen.is_set():
@@ -119,14 +116,15 @@ class PacedSend:
             self.guard.park()
         if unacknowledged and self.began_s is not None:
             acknowledged = self.sent_bytes - unacknowledged
-            self._sampled = (trio.current_time() - self.began_s, acknowledged, self._granted_so_far())
+            allowed = self.allowed_bytes() - self._allowed_before
+            self._sampled = (trio.current_time() - self.began_s, acknowledged, allowed)
 
     def goodput_over_grant(self) -> float | None:
-        """Return payload acknowledged over payload granted; None if it was too short to measure."""
-        lasted_s, acknowledged, granted = self._sampled
-        if lasted_s < MIN_MEASURED_S or acknowledged < MIN_MEASURED_BYTES or granted <= 0.0:
+        """Return payload acknowledged over payload allowed; None if it was too short to measure."""
+        lasted_s, acknowledged, allowed = self._sampled
+        if lasted_s < MIN_MEASURED_S or acknowledged < MIN_MEASURED_BYTES:
             return None
-        return acknowledged / granted
+        return acknowledged / allowed
 
     def count(self) -> FlowCount:
         """Return the transfer's counters, for the heartbeat."""
@@ -140,8 +138,3 @@ class PacedSend:
         if self._sock is not None:
             ahead = min(UNSENT_BYTES, max(MIN_AHEAD_BYTES, round(self.grant_bytes_per_s * AHEAD_S)))
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
-
-    def _granted_so_far(self) -> float:
-        if self.began_s is None:
-            return 0.0
-        return self._granted_bytes + self.grant_bytes_per_s * (trio.current_time() - self._regranted_s)
