@@ -9,6 +9,7 @@ import pytest
 from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
+from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import FILE, Point, Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import above, below, decide, judge, near
 from experiments.claims.registry import CLAIMS
@@ -230,8 +231,20 @@ def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, l
     assert ["r_max = 8" in text for text in failed] == ([True] if system == queue.CAPPED else [])
 
 
+def test_fewer_than_six_seeds_have_no_interval_and_decide_nothing() -> None:
+    for seeds in (5, 6):
+        found = mean_row("g", "s", "q", "h", [1.0 + 0.001 * n for n in range(seeds)])
+        check = below(ClaimKind.VALUE, "less than 2", found, 2.0)
+        assert (found.low is None) == (seeds == 5)
+        assert check.outcome is (ClaimOutcome.UNDECIDED if seeds == 5 else ClaimOutcome.HOLDS)
+    assert (
+        below(ClaimKind.VALUE, "one run", mean_row("g", "s", "q", "h", [1.0]), 2.0).outcome
+        is ClaimOutcome.HOLDS
+    )
+
+
 def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:
     found = queue.play(queue.LoadedRun("fixed", 2.0, 1, 1.0, 8.0))
     assert found["rented"] > 0.0 and found["cost"] > 1.0 and found["delay_h"] > 0.0
-    assert found["reclaims"] + found["admitted"] > 0
+    assert found["reclaims"] + found["judged"] > 0
     assert found["lost_jobs"] == 0 and found["broken"] == []

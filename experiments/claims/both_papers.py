@@ -24,7 +24,7 @@ LOADS = (0.3, 0.6, 0.9)
 LEARNED, CAPPED, FIXED = "r learned, r_max = 64", "r learned, r_max = 8", "r = 1 for ever"
 # (`queue.learner`, r_max): 8 is what paper B's claims use
 SYSTEMS: dict[str, tuple[str, float]] = {LEARNED: ("age", 64.0), CAPPED: ("age", 8.0), FIXED: ("fixed", 8.0)}
-QUICK_DAYS, QUICK_SEEDS = 2.0, 3
+QUICK_DAYS, QUICK_SEEDS = 2.0, 6
 FULL_DAYS, FULL_SEEDS = 14.0, 8
 TOLERANCE = 0.1  # of delta, over runs of some hundreds of jobs
 
@@ -65,7 +65,7 @@ def play(wanted: LoadedRun) -> dict[str, Any]:
         "cost": sum(fact.cost or 0.0 for fact in first.values()) / max(1, len(first)),
         "rented": summary.jobs.on_demand / max(1, summary.jobs.submitted),
         "level": levels[-1] if levels else None,
-        "admitted": summary.migrations.admitted,
+        "judged": summary.migrations.in_time + summary.migrations.late,
         "in_time": summary.migrations.in_time,
         "reclaims": summary.emergencies.reclaims,
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
@@ -111,10 +111,12 @@ def _numbers(name: str, load: float, runs: Sequence[Mapping[str, Any]]) -> Itera
     levels = [run["level"] for run in runs if run["level"] is not None]
     if levels:
         yield mean_row(group(load), name, "r", "jobs", levels, "when a job was last sent to on-demand")
-    admitted = sum(run["admitted"] for run in runs)
-    if admitted:
-        in_time = [100.0 * run["in_time"] / run["admitted"] for run in runs if run["admitted"]]
-        yield mean_row(group(load), name, "in time", "%", in_time, f"of {admitted} admitted migrations")
+    judged = sum(run["judged"] for run in runs)
+    if judged:
+        in_time = [100.0 * run["in_time"] / run["judged"] for run in runs if run["judged"]]
+        yield mean_row(
+            group(load), name, "in time", "%", in_time, f"of {judged} admitted, whose job did not end first"
+        )
 
 
 def checks(values: Values) -> Iterator[Check]:

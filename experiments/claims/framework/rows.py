@@ -9,16 +9,22 @@ import numpy as np
 
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.values import Point, Value
-from experiments.results.statistics import ConfidenceInterval, Paired, interval, intervals, paired
+from experiments.results.statistics import (
+    ENOUGH_SEEDS,
+    ConfidenceInterval,
+    Paired,
+    interval,
+    intervals,
+    paired,
+)
 
 
 def row(
     group: str, system: str, quantity: str, unit: str, found: ConfidenceInterval, note: str = "", **more: Any
 ) -> Value:
-    """Return a row with a statistic's interval. `more`: exact, published, p_value."""
-    return Value(
-        group, system, quantity, unit, found.mean, found.low, found.high, found.seeds, note=note, **more
-    )
+    """Return a row with a statistic's interval, where there are seeds enough for one. `more`: exact, published, p_value."""
+    low, high = (None, None) if 1 < found.seeds < ENOUGH_SEEDS else (found.low, found.high)
+    return Value(group, system, quantity, unit, found.mean, low, high, found.seeds, note=note, **more)
 
 
 def mean_row(

@@ -30,7 +30,8 @@ class Value:
     `group` is the panel or table row, `system` the producer.
 
     `low`, `high`: 95 % interval over the seeds; `exact`: the value in theory; `published`: the value that the paper
-    prints; `p_value`: of the paired test, where the number is a difference. None: there is none.
+    prints; `p_value`: of the paired test, where the number is a difference. None: there is none. Two to five seeds have no
+    interval.
     """
 
     group: str

@@ -2,7 +2,7 @@
 
 A value is near a target if its whole 95 % interval lies within the tolerance (an equivalence test: noise cannot pass it),
 far if the whole interval lies outside, and undecided in between. An ordering holds if the whole interval lies on the
-right side. So a run with too few seeds is undecided, never reproduced by being vague.
+right side. So a run with too few seeds is undecided, never reproduced by being vague; two to five have no interval.
 """
 
 from __future__ import annotations
@@ -118,14 +118,16 @@ def _because(checks: Sequence[Check]) -> str:
 
 
 def _ends(value: Value) -> tuple[float, float]:
-    """Return the interval, or the number itself where there is none."""
-    low = value.measured if value.low is None else value.low
-    return low, value.measured if value.high is None else value.high
+    """Return the interval; of a single run the number itself, of several without an interval all numbers."""
+    if value.low is None or value.high is None:
+        return (value.measured, value.measured) if value.seeds == 1 else (-math.inf, math.inf)
+    return value.low, value.high
 
 
 def _shown(value: Value) -> str:
     low, high = _ends(value)
-    return f"{value.measured:.4g} [{low:.4g}, {high:.4g}] {value.unit}".rstrip()
+    within = f"{value.seeds} seeds, no interval" if math.isinf(low) else f"{low:.4g}, {high:.4g}"
+    return f"{value.measured:.4g} [{within}] {value.unit}".rstrip()
 
 
 def _outcome(holds: bool, fails: bool) -> ClaimOutcome:

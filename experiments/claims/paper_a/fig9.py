@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
@@ -81,6 +81,10 @@ def checks(values: Values) -> Iterator[Check]:
                 continue
             for quantity in (WORK_LOSS.quantity, DOWNTIME.quantity):
                 ratio = values.get(f"{parameter}, over default", f"{name} / {standard}", quantity)
+                if ratio is not None and ratio.low == ratio.high == 1.0:
+                    text = f"{name}: no effect on {quantity}: every run is that of the default"
+                    yield Check(ClaimKind.BEYOND, text, ClaimOutcome.HOLDS, "nothing is compared")
+                    continue
                 yield near(
                     ClaimKind.VALUE, f"{name}: {quantity} within 6.4 % of the default's", ratio, 1.0, FLAT
                 )

@@ -35,7 +35,7 @@ ELSEWHERE_LENT_S, EARLIEST_S, WITHIN_S, AFTER_S = 1800.0, 2400.0, 600.0, 1500.0
 RESTART_S = 10.0
 RESERVE = 0.3  # beta of P3
 UPLINK_BYTES_PER_S = GBIT_PER_S
-QUICK_SEEDS = 3  # a wave of one seed holds as many migrations as days of the campus
+QUICK_SEEDS = 6  # a wave of one seed holds as many migrations as days of the campus
 WINDOW_S = 30.0  # after the notice, for research: migrations of every system are under way
 SHORT_S, LONG_S = 120.0, 900.0  # notices: three median payloads fit at the share of migrations; all do
 

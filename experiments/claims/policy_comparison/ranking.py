@@ -265,4 +265,6 @@ def standing(values: Values, case: str, quantity: str) -> Check:
 
 
 def _apart(row: Value) -> str:
+    if row.low is None or row.high is None:
+        return f"{row.measured:+.3g}, {row.seeds} seeds"
     return f"{row.measured:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
