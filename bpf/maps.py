@@ -96,10 +96,8 @@ class FlowTable(KernelMap):
         mode: BucketMode,
         rate_bytes_per_s: int = 0,
         burst_bytes: int = 0,
-        credit: int | None = None,
-        last_ns: int | None = None,
     ) -> int:
-        """Insert a flow with a full bucket (or `credit`, in 1e-9 byte, true at `last_ns`). Rates are of wire bytes.
+        """Insert a flow with a full bucket. Rates are of wire bytes.
 
         Returns its slot of `meters`, which is the flow's until it is taken out.
 
@@ -109,7 +107,7 @@ class FlowTable(KernelMap):
         slot = self.meters.find_free(self._last_slot)
         self.meters.reset(slot, traffic_class, mode)
         self.meters.set_rate(slot, rate_bytes_per_s, burst_bytes)
-        self.meters.set_credit(slot, credit, last_ns)
+        self.meters.set_credit(slot)
         packed = key.packed(), slot.to_bytes(4, "little")
         try:
             check(libbpf().bpf_map_update_elem(self.fd, *packed, BPF_NOEXIST), f"insert {key}")
@@ -124,13 +122,12 @@ class FlowTable(KernelMap):
         slot = self._slot(key.packed())
         return None if slot is None else self.meters.read(slot)
 
-    def update_rate(self, key: FlowKey, rate_bytes_per_s: int, burst_bytes: int | None = None) -> None:
+    def update_rate(self, key: FlowKey, rate_bytes_per_s: int, burst_bytes: int) -> None:
         """Change the rate (and depth) of a flow that keeps its credit and its counters; BpfError ENOENT if unknown."""
         slot = self._slot(key.packed())
         if slot is None:
             raise BpfError(f"change the rate of {key}", errno.ENOENT)
-        depth = self.meters.read(slot).burst_bytes if burst_bytes is None else burst_bytes
-        self.meters.set_rate(slot, rate_bytes_per_s, depth)
+        self.meters.set_rate(slot, rate_bytes_per_s, burst_bytes)
 
     def delete(self, key: FlowKey) -> MeterState | None:
         """Take a flow out; its last state, or None if it was not there."""

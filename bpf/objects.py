@@ -23,7 +23,6 @@ from bpf.meters import Meters
 from bpf.switch import KillSwitch
 
 BPFFS = Path("/sys/fs/bpf")
-BPF_FS_MAGIC = 0xCAFE4A11
 LOG_BYTES = 1 << 16
 LOG_LINES = 20
 
@@ -100,13 +99,8 @@ def ensure_bpffs() -> Path:
 
 
 def _is_bpffs() -> bool:
-    class StatFs(ctypes.Structure):
-        _fields_ = [("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 256)]
-
-    found = StatFs()
-    libc = ctypes.CDLL(None, use_errno=True)
-    done: int = libc.statfs(os.fsencode(BPFFS), ctypes.byref(found))
-    return done == 0 and int(found.f_type) == BPF_FS_MAGIC
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    return any(words[1:3] == [str(BPFFS), "bpf"] for words in mounts)
 
 
 @cache

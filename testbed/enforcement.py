@@ -46,12 +46,7 @@ UNPACED = (1 << 64) - 1
 TCP_CONGESTION = 13
 PREFERRED_CONGESTION = ("bbr", "cubic")
 
-CLASS_IDS = {
-    TrafficClass.EMERGENCY: ClassId.EMERGENCY,
-    TrafficClass.PLANNED: ClassId.PLANNED,
-    TrafficClass.PRESYNC: ClassId.PRESYNC,
-    TrafficClass.RESEARCH: ClassId.RESEARCH,
-}
+CLASS_IDS = {traffic: ClassId[traffic.name] for traffic in TrafficClass}
 
 
 class Enforcement(StrEnum):

@@ -254,7 +254,7 @@ def test_new_rate_keeps_credit_and_counters(host):
     assert (after.rate_bytes_per_s, after.burst_bytes) == (5_000_000, 2000)
     assert (after.credit, after.traffic) == (before.credit, before.traffic)
     with pytest.raises(BpfError, match="No such file"):
-        host.flows.update_rate(FlowKey(THERE, DPORT, HERE, DPORT), 1)
+        host.flows.update_rate(FlowKey(THERE, DPORT, HERE, DPORT), 1, 1)
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(-1, 0), (1 << 41, 0), (1, -1), (1, (1 << 32) + 1)])

@@ -81,15 +81,14 @@ def buckets(draw: st.DrawFn) -> Bucket:
 
 
 def put(host: Any, bucket: Bucket, mode: BucketMode, traffic_class: ClassId = ClassId.RESEARCH) -> None:
-    host.flows.insert(
+    slot = host.flows.insert(
         KEY,
         traffic_class=traffic_class,
         mode=mode,
         rate_bytes_per_s=bucket.rate_bytes_per_s,
         burst_bytes=bucket.burst_bytes,
-        credit=bucket.credit,
-        last_ns=bucket.last_ns,
     )
+    host.flows.meters.set_credit(slot, bucket.credit, bucket.last_ns)
 
 
 def passes(host: Any, wire_length: int) -> bool:

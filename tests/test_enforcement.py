@@ -153,7 +153,7 @@ def test_pacing_that_somebody_changed_is_a_mismatch(pair):
 @pytest.mark.stock_kernel
 def test_bucket_that_somebody_changed_or_removed_is_a_mismatch(host, pair):
     guard = FlowGuard(host, pair[0], TrafficClass.PRESYNC, GRANT)
-    host.flows.update_rate(guard.key, 1)
+    host.flows.update_rate(guard.key, 1, 2000)
     with pytest.raises(KernelMismatch, match=r"reports .*bucket_bytes_per_s=1,"):
         guard.readback()
     host.flows.delete(guard.key)

@@ -72,15 +72,9 @@ def enslave(end: CableEnd, master: Bridge) -> NetlinkRequest:
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"port {end.name} of {master.name}")
 
 
-def up(ifindex: int, name: str) -> NetlinkRequest:
-    """Bring an interface up."""
-    return NetlinkRequest(_up(ifindex), f"{name} up")
-
-
-def set_up(ifindex: int, name: str, is_up: bool) -> NetlinkRequest:
+def up(ifindex: int, name: str, is_up: bool = True) -> NetlinkRequest:
     """Bring an interface up, or take it down; its addresses stay (IPv4), its route goes while it is down."""
-    body = _link(ifindex, IFF_UP if is_up else 0, [], change=IFF_UP)
-    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"{name} {'up' if is_up else 'down'}")
+    return NetlinkRequest(_up(ifindex, is_up), f"{name} {'up' if is_up else 'down'}")
 
 
 def move(end: CableEnd, pid: int) -> NetlinkRequest:
@@ -115,15 +109,16 @@ def neighbour(ifindex: int, value: ipaddress.IPv4Address, mac: bytes, name: str)
 
 
 @cache
-def _up(ifindex: int) -> bytes:
-    return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
+def _up(ifindex: int, is_up: bool) -> bytes:
+    body = _link(ifindex, IFF_UP if is_up else 0, [])
+    body["change"] = IFF_UP
+    return _encoded(body, RTM_NEWLINK, 0)
 
 
-def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]], change: int | None = None) -> Any:
+def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]]) -> Any:
     body = ifinfmsg()
     body["index"] = ifindex
-    body["flags"] = flags
-    body["change"] = flags if change is None else change
+    body["flags"] = body["change"] = flags
     body["attrs"] = attrs
     return body
 

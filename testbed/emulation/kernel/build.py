@@ -266,7 +266,7 @@ class KernelCampus:
                 *shaping.requests(a.ifindex, a.shape, a.name),
             ]
             if not a.is_up:
-                batch.append(link_requests.set_up(a.ifindex, a.name, False))
+                batch.append(link_requests.up(a.ifindex, a.name, False))
             with NetlinkSocket() as socket:
                 socket.send(batch)
                 if self._ports and cable.b.node in self.plan.host_cables:
@@ -321,7 +321,7 @@ class KernelCampus:
         if new.shape != old.shape:
             batch += shaping.changes(new.ifindex, new.shape, new.name)
         if new.is_up != old.is_up:
-            batch.append(link_requests.set_up(new.ifindex, new.name, new.is_up))
+            batch.append(link_requests.up(new.ifindex, new.name, new.is_up))
             if new.is_up and (host := self.plan.spec.host_by_name.get(new.node)):
                 batch += self._neighbours(host, new)  # the kernel forgot them with the link
         with NetlinkSocket() as socket:
@@ -353,7 +353,10 @@ class KernelCampus:
         """Return the counters of an end's classes; changes the calling thread's namespace."""
         linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
         with NetlinkSocket() as socket:
-            return _class_counters(socket, end)
+            dump = socket.dump(
+                shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}"
+            )
+            return shaping.counters(dump)
 
     def namespace_inodes(self) -> set[int]:
         """Return the numbers of the campus's namespaces that stand."""
@@ -402,8 +405,3 @@ class KernelCampus:
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
     """Return processes whose network is one of these namespaces, except those known."""
     return [pid for pid in identity.pids() if pid not in known and linux.network_inode(pid) in inodes]
-
-
-def _class_counters(socket: NetlinkSocket, end: CableEnd) -> dict[int, shaping.QueueCounters]:
-    dump = socket.dump(shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}")
-    return shaping.counters(dump)

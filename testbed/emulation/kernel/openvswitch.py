@@ -58,8 +58,6 @@ log = logger("reclaimnet.emulation")
 Client = socket.socket
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
-# where packages put the schema, and where `make install` does
-SCHEMAS = ("/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema")
 # of 127.0.0.1 in the fabric's namespace; IANA's number for OpenFlow
 CONTROLLER = "tcp:127.0.0.1:6653"
 # vswitchd opens 50 ports in .2 s, a controller programs 300 switches in some seconds; ten times that on a busy machine
@@ -153,7 +151,6 @@ class OpenvSwitchFabric(BridgeFabric):
             raise SetupError(
                 f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch"
             )
-        _schema()
         self.in_kernel = kernel_datapath()
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
@@ -168,7 +165,7 @@ class OpenvSwitchFabric(BridgeFabric):
         takes .1 s of sleep, in which it measures a clock.
         """
         self.start_controller(plan)  # first: it is the slowest to come up
-        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
+        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db")
         database = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{database}")
         self._wait(lambda: listens(database), "ovsdb-server", "its socket")
@@ -450,14 +447,6 @@ def listens(path: str) -> bool:
     """Return True if a UNIX socket accepts a connection: its file exists a moment before."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(path) == 0
-
-
-def _schema() -> str:
-    """Return the path of the schema of Open vSwitch's database; SetupError if it is not installed."""
-    for path in SCHEMAS:
-        if Path(path).exists():
-            return path
-    raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
 
 
 def _add_port(port: str, switch: str, number: int) -> list[str]:
