@@ -288,13 +288,6 @@ def _criu() -> str:
 
 
 @_feature(
-    "pressure stall information", Need.OPTIONAL, "the fidelity verdict knows CPU use only", "boot with psi=1"
-)
-def _pressure() -> str:
-    return Path("/proc/pressure/cpu").read_text().splitlines()[0]
-
-
-@_feature(
     "size of the neighbour table",
     Need.OPTIONAL,
     "the machine's own limit holds for all namespaces together (1024 unless raised): some 30 hosts that all "

@@ -2,14 +2,13 @@
 
 An emulation that shares two cores among fifty hosts can be wrong in silence. When the processor is full, links run
 slower than declared and processes answer late, and that looks like a property of the protocol under test. So each live
-run is watched (processor use, pressure, how late a timer fires), and its shapers are read back at the end. The rates of
+run is watched (processor use, how late a timer fires), and its shapers are read back at the end. The rates of
 chosen paths may be measured against what was declared. A run outside the bounds is invalid, with the reasons recorded.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import threading
@@ -21,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from bpf.errors import BpfError
 from bpf.observer import Observation
@@ -50,8 +51,6 @@ class Bounds:
     busy_share: float = 0.97
     # share of busy windows: a short peak (a checkpoint being hashed) is the workload's own, a steady one starves the network
     busy_windows: float = 0.5
-    # mean share of time in which some task waited for a processor
-    pressure_share: float = 0.75
     # of processor time, taken by the machine below this one
     steal_share: float = 0.05
     # of a timer: the paper's agents report every 100 ms, so it may be a quarter of that late
@@ -113,15 +112,6 @@ class CpuTimes:
         return (busy + steal) / total, steal / total
 
 
-def pressure_s() -> float | None:
-    """Return the seconds since boot in which some task waited for a processor; None on a kernel without PSI."""
-    try:
-        text = Path("/proc/pressure/cpu").read_text()
-    except OSError:
-        return None
-    return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6
-
-
 class FidelityMonitor:
     """Watch on the machine from `start` to `stop` (or as a context manager); then ask for the `verdict`."""
 
@@ -131,7 +121,6 @@ class FidelityMonitor:
         self._busy: list[float] = []
         self._steal: list[float] = []
         self._rates: list[LinkRate] = []
-        self._pressure_share = 0.0
         self._line_before: dict[tuple[str, int], LineStatistics] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -178,7 +167,6 @@ class FidelityMonitor:
                 self._observer.close()
 
     def _watch_until_stopped(self, begin_s: float) -> None:
-        pressure_before_s = pressure_s()
         window_s, cpu = begin_s, CpuTimes.now()
         due_s = begin_s + PERIOD_S
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
@@ -188,10 +176,6 @@ class FidelityMonitor:
             if now_s - window_s >= WINDOW_S:
                 window_s, cpu = now_s, self._close_window(cpu)
         self._close_window(cpu)
-        pressure_after_s = pressure_s()
-        if pressure_before_s is not None and pressure_after_s is not None:
-            elapsed_s = max(1e-3, time.monotonic() - begin_s)
-            self._pressure_share = (pressure_after_s - pressure_before_s) / elapsed_s
 
     def _close_window(self, since: CpuTimes) -> CpuTimes:
         now = CpuTimes.now()
@@ -204,16 +188,13 @@ class FidelityMonitor:
 
     def verdict(self) -> Fidelity:
         """Judge the run so far; reads every shaper back if the campus still runs."""
-        lags = sorted(self._lags_s)
+        lags_s = np.quantile(self._lags_s or (0.0,), (0.5, 0.99, 1.0), method="inverted_cdf").tolist()
         windows = max(1, len(self._busy))
         figures = {
             "cpu_busy_mean": sum(self._busy) / windows,
             "cpu_busy_windows": sum(b > self._bounds.busy_share for b in self._busy) / windows,
             "cpu_steal_mean": sum(self._steal) / windows,
-            "cpu_pressure": self._pressure_share,
-            "lag_p50_s": quantile(lags, 0.50),
-            "lag_p99_s": quantile(lags, 0.99),
-            "lag_max_s": quantile(lags, 1.0),
+            **dict(zip(("lag_p50_s", "lag_p99_s", "lag_max_s"), lags_s, strict=True)),
             **{f"rate_{r.source}_{r.target}": r.ratio for r in self._rates},
         }
         line = {
@@ -229,13 +210,6 @@ class FidelityMonitor:
             except KernelMismatch as mismatch:
                 reasons.append(str(mismatch))
         return Fidelity(not reasons, tuple(reasons), figures)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of the ordered samples do not exceed; 0 of none."""
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
 
 
 class Judged(NamedTuple):
@@ -270,7 +244,6 @@ def judged(
             f"share of seconds with processors over {bounds.busy_share:.0%} busy",
         ),
         ("cpu_steal_mean", bounds.steal_share, "share of processor time taken by another machine"),
-        ("cpu_pressure", bounds.pressure_share, "share of time in which tasks waited for a processor"),
         ("lag_p99_s", bounds.lag_p99_s, "99th percentile of timer lateness in seconds"),
     ):
         yield Judged(words, figures.get(key, 0.0), high)
