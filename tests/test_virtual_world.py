@@ -21,11 +21,15 @@ def quiet_world(hosts: int = 4, on_demand: int = 0, **options: Any) -> World:
 
 
 # ---------------------------------------------------------------- leases without heartbeats
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool) -> None:
+@pytest.mark.parametrize(("quiet", "cut"), [(True, False), (False, False), (False, True)])
+def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(
+    quiet: bool, cut: bool
+) -> None:
     world = quiet_world(quiet=quiet)
     host = a_running_job(world, job(), 6.0)
     world.pause(host, 20.0)
+    if cut:
+        world.cut(host)
     world.run(12.0)
     [stopped] = world.at_s(f.JobStopped)
     least_s = 6.0 + LEASE_S + MARGIN_S - PROTOCOL.heartbeat_s - 0.02
