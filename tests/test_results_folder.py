@@ -1,26 +1,39 @@
 """The index of a folder of results, and two runs side by side: whatever lies there, they say what it is."""
 
 import json
-from functools import partial
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+import typer
 
+from experiments.cli.main import app
+from experiments.cli.options import put_away
 from experiments.results import accounting, report
 from experiments.results.provenance import provenance
 from experiments.results.runs.diff import write_beside
 from experiments.results.runs.folders import read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story
-from tests.live_campus import command
 from topologies.errors import SpecError
 
 
-def written(folder: Path, seed: int = 1) -> Path:
+@cache
+def results(seed: int) -> dict[str, bytes]:
+    """Files of a run, by name."""
     facts, context = run_story.facts(seed=seed), run_story.context(seed=seed)
     summary = accounting.summarise(facts, context)
-    report.write(folder, summary, facts, context, provenance())
-    report.write_summary(folder, summary, provenance())
+    with TemporaryDirectory() as folder:
+        report.write(Path(folder), summary, facts, context, provenance())
+        report.write_summary(Path(folder), summary, provenance())
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def written(folder: Path, seed: int = 1) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in results(seed).items():
+        (folder / name).write_bytes(content)
     return folder
 
 
@@ -98,16 +111,23 @@ def test_a_folder_without_the_figures_of_a_run_is_refused(tmp_path: Path) -> Non
     assert not (tmp_path / "none").exists()
 
 
-def test_commands_keep_the_index_of_out_and_results_shows_it(tmp_path: Path) -> None:
-    run = partial(command, cwd=tmp_path)
+def test_commands_keep_the_index_of_out_and_results_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*words: str) -> str:
+        assert not app(list(words), standalone_mode=False)
+        put_away()
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(tmp_path)
+    Path("short.toml").write_text('name = "short"\ncampus = "example:lab"\nduration = "5 min"\n')
     for seed in ("1", "2"):
-        assert run("simulate", "example:lab", "--seed", seed, "--out", f"out/s{seed}").returncode == 0
-    index = (tmp_path / "out/index.html").read_text()
+        told("simulate", "short.toml", "--seed", seed, "--out", f"out/s{seed}")
+    index = Path("out/index.html").read_text()
     assert all(f'href="s{seed}/report.html"' in index for seed in "12")
-    assert "Every promise kept" in run("results").stdout
-    shown = run("results", "out/s1", "out/s2")
-    assert shown.returncode == 0, shown.stderr
-    assert "out/beside/beside.html" in shown.stdout
-    assert "beside/beside.html" in (tmp_path / "out/index.html").read_text()
-    assert run("results", "nowhere").returncode == 2
-    assert run("results", "a", "b", "c").returncode == 2
+    assert "Every promise kept" in told("results")
+    assert "out/beside/beside.html" in told("results", "out/s1", "out/s2")
+    assert "beside/beside.html" in Path("out/index.html").read_text()
+    for wrong in (["nowhere"], ["a", "b", "c"]):
+        with pytest.raises((SpecError, typer.BadParameter)):
+            app(["results", *wrong], standalone_mode=False)

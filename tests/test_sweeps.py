@@ -176,11 +176,11 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
         process.send_signal(signal.SIGKILL)
     kept = len(runs.read_text().splitlines())
     assert 1 <= kept < 6
-    again = subprocess.run([*words, "--out", "out"], capture_output=True, text=True, timeout=200, check=False)
-    assert again.returncode == 0, again.stderr
+    asked: dict[str, Any] = {"policies": ["reclaimnet", "of_sweeps:mine"], "seeds": range(1, 4), "workers": 1}
+    sweep("small.toml", out="out", **asked)
     keys = [json.loads(line)["key"] for line in runs.read_text().splitlines() if line.endswith("}")]
     assert len(keys) == len(set(keys)) == 6  # none was played again
-    sweep("small.toml", policies=["reclaimnet", "of_sweeps:mine"], seeds=range(1, 4), out="whole", workers=1)
+    sweep("small.toml", out="whole", **asked)
     for file in ("runs.csv", "intervals.csv"):
         assert Path("out", file).read_bytes() == Path("whole", file).read_bytes()
 
