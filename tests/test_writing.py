@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_results_folder import command
+from tests.live_campus import command
 from topologies.writing import naming, whole, write_whole
 
 EVENING = Path(__file__).parents[1] / "docs/examples/evening.toml"
