@@ -96,14 +96,14 @@ async def desk(
 
 
 async def next_of(job: WorkloadProcess, kind: type) -> Any:
-    async for event in job.events:
+    async for event in job:
         if isinstance(event, kind):
             return event
     raise AssertionError(f"no {kind.__name__} came; {job.exited}")
 
 
 async def all_events(job: WorkloadProcess) -> list[Event]:
-    return [event async for event in job.events]
+    return [event async for event in job]
 
 
 def begun_copy(path: Path, copy: StateCopy) -> tuple[CopiedSnapshot, list[Any]]:

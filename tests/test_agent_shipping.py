@@ -56,7 +56,7 @@ def ingest(store: CheckpointStore, sequence: int, step: int = 1) -> None:
 
 async def send(store: CheckpointStore, sequence: int, address: tuple[str, int], ticket: int) -> SendResult:
     return await send_checkpoint(
-        store, store.get("job", sequence), address, transfer="t", ticket=ticket, on_connected=lambda _: None
+        store, store.get("job", sequence), address, ticket=ticket, on_connected=lambda _: None
     )
 
 
@@ -142,19 +142,15 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
     """What a process says last and how it ends, in one event."""
 
     class Ended:
-        events: AsyncIterator[object]
+        async def __aiter__(self) -> AsyncIterator[object]:
+            yield Finished(1000, b"\1")
+            yield Exited(-signal.SIGKILL, "killed by SIGKILL", from_outside=True)
 
         async def stop(self, grace_s: float) -> None:
             """It has ended."""
 
     async def start(*_: object, **__: object) -> Ended:
-        process = Ended()
-        process.events = said()
-        return process
-
-    async def said() -> AsyncIterator[object]:
-        yield Finished(1000, b"\1")
-        yield Exited(-signal.SIGKILL, "killed by SIGKILL", from_outside=True)
+        return Ended()
 
     monkeypatch.setattr(WorkloadProcess, "start", start)
     with agent_jobs(tmp_path) as jobs:

@@ -548,7 +548,7 @@ async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_
         await job.snapshot(final, final=True)
         assert pids_of(daemon) == []
         again = await at.run(parent, final)
-        assert isinstance(await again.receive(), Started)
+        assert isinstance(await anext(again), Started)
         assert pids_of(daemon)
         again.kill()
         await all_events(again)

@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from testbed.checkpoints import CheckpointStore, Manifest
 from testbed.transfer import (
+    CheckpointServer,
     Hello,
     ReceiveCompleted,
     ReceiveEvent,
@@ -25,7 +26,6 @@ from testbed.transfer import (
     SendResult,
     TransferFailed,
     send_checkpoint,
-    serve_checkpoints,
     unacknowledged_bytes,
 )
 from testbed.transfer.intake import LIMITS, Intake, Limits
@@ -72,7 +72,7 @@ class Pair:
         return caught.value
 
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
-        options = {"transfer": "t1", "on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
+        options = {"on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
         return await send_checkpoint(self.origin, manifest, options.pop("address", self.address), **options)
 
     async def note(self, event: ReceiveEvent) -> None:
@@ -111,19 +111,15 @@ async def serving(
                 if pair.refusal is not None:
                     raise TransferFailed(pair.refusal, retryable=False)
 
-            async def serve(task_status: trio.TaskStatus[Any]) -> None:
-                await serve_checkpoints(
-                    target,
-                    listeners,
-                    accept=accept,
-                    on_event=pair.note,
-                    senders=None if senders is None else lambda: senders,
-                    idle_timeout_s=idle_timeout_s,
-                    limits=limits,
-                    task_status=task_status,
-                )
-
-            await nursery.start(serve)
+            server = CheckpointServer(
+                store=target,
+                on_event=pair.note,
+                accept=accept,
+                senders=None if senders is None else lambda: senders,
+                idle_s=idle_timeout_s,
+                limits=limits,
+            )
+            await nursery.start(trio.serve_listeners, server.serve, listeners)
             yield pair
             nursery.cancel_scope.cancel()
         for manifest in target.manifests():  # the invariant of every test
@@ -174,10 +170,10 @@ async def peer(pair: Pair, address: str = "127.0.0.1") -> AsyncIterator[Channel[
 
 
 async def offer(
-    sender: Channel[Message], manifest: Manifest, transfer: str = "t0", announced: Manifest | None = None
+    sender: Channel[Message], manifest: Manifest, announced: Manifest | None = None
 ) -> Message | None:
     """Hello (of another checkpoint, if one is given) and manifest; what the receiver wants, or why it does not."""
-    await sender.send(Hello.of(transfer, announced or manifest))
+    await sender.send(Hello.of(announced or manifest))
     answer = await sender.receive()
     if not isinstance(answer, Describe):
         return answer
@@ -241,7 +237,7 @@ async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(
             file.write(b"rot")
         if is_gone:
             payload.unlink()
-        again = await pair.send(manifest, transfer="t2")
+        again = await pair.send(manifest)
         assert 0 < again.bytes_sent <= len(content(3))
         pair.target.verify(manifest)
 
@@ -266,7 +262,7 @@ async def test_cut_connection_is_resumed_without_resending_what_arrived(tmp_path
             await pair.fails(manifest, None, retryable=True, address=through)
         assert pair.target.manifests() == []
         await pair.until(ReceiveFailed)
-        result = await pair.send(manifest, transfer="t2")
+        result = await pair.send(manifest)
         assert result.bytes_sent < 20 * CHUNK
         assert result.bytes_sent + result.bytes_deduplicated == len(data)
         assert pair.target.payload(manifest).read_bytes() == data
@@ -348,7 +344,7 @@ async def test_lying_manifest_is_refused_and_others_are_served(
         (CONTENTS.encode(Busy())[:5], "ended after"),
         (b"", "begins with a hello"),
         # longer than a hello: the receiver keeps no more
-        (b"RCLM" + (1).to_bytes(2, "big") + (8 << 20).to_bytes(4, "big"), "at most 1024 are allowed"),
+        (b"RCLM" + (1).to_bytes(2, "big") + (8 << 20).to_bytes(4, "big"), "at most 512 are allowed"),
     ],
 )
 async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str) -> None:
@@ -360,7 +356,7 @@ async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str)
             await pair.until(ReceiveFailed)
         failure = pair.of(ReceiveFailed)[0]
         assert said in failure.reason
-        assert failure.transfer is None
+        assert failure.checkpoint is None
         assert (await pair.send(pair.ingest(content(1)))).bytes_sent > 0
 
 
@@ -585,14 +581,14 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         changed = content(1, seed=9) + data[CHUNK:]
         earlier, later = pair.ingest(data), pair.ingest(changed, sequence=2)
         async with peer(pair) as first:
-            assert isinstance(await offer(first, earlier, "old"), Want)
+            assert isinstance(await offer(first, earlier), Want)
             await first.stream.send_all(data[: 4 * CHUNK])
             while not (tmp_path / "target/job/1.partial").exists():
                 await trio.sleep(0.01)
             await trio.sleep(0.1)
-            result = await pair.send(later, transfer="new")
+            result = await pair.send(later)
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
-        assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
+        assert [event.checkpoint for event in pair.of(ReceiveFailed)] == ["job:1"]
 
 
 async def test_a_checkpoint_of_the_job_from_another_host_leaves_an_arrival_alone(tmp_path: Path) -> None:
@@ -601,7 +597,7 @@ async def test_a_checkpoint_of_the_job_from_another_host_leaves_an_arrival_alone
         first, other = pair.ingest(data), pair.ingest(content(6, seed=9), sequence=2)
         async with peer(pair, "127.0.0.2") as sender:
             assert isinstance(await offer(sender, first), Want)
-            await pair.send(other, transfer="other")
+            await pair.send(other)
             await sender.stream.send_all(data)
             await pair.until(ReceiveCompleted, 2)
         assert not pair.of(ReceiveFailed)
@@ -640,7 +636,7 @@ async def test_many_senders_of_one_checkpoint_complete_it_once(
 
         async def attempt(name: str) -> None:
             try:
-                await pair.send(manifest, transfer=name)
+                await pair.send(manifest)
                 outcomes.append("stored")
             except TransferFailed as failure:
                 assert "superseded" in failure.reason

@@ -212,8 +212,8 @@ async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> No
         assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
         with pytest.raises(ProcessGone, match="SIGKILL"):
             await job.snapshot(tmp_path / "snap")
-        with pytest.raises(trio.EndOfChannel):
-            await job.receive()
+        with pytest.raises(StopAsyncIteration):
+            await anext(job)
         job.kill()
         assert (await job.stop()).status == -9
         assert not Path(f"/proc/{job.pid}").exists()
@@ -357,9 +357,9 @@ async def main():
     order = Start(JobSpec("a", 1000000, 0.01, 1), 1, None)
     forks = ForkServer()
     job = await WorkloadProcess.start(order, lease=lease, log=root / "log", launch=forks.launch)
-    await job.receive()
+    await anext(job)
     print(json.dumps(job.pid), flush=True)
-    async for event in job.events:
+    async for event in job:
         lease.extend(time.monotonic() + float(sys.argv[2]))
 
 trio.run(main)

@@ -5,7 +5,7 @@ to the receiver's last message. The kinds alternate, since a machine's speed cha
 transfer's rate over that of the bare one just before it. Files lie on tmpfs: no disk is waited for.
 
     bare    sendfile(2) into a socket whose receiver throws the bytes away
-    stored  `send_checkpoint` to `serve_checkpoints` as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1
+    stored  `send_checkpoint` to `CheckpointServer` as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1
             was dropped, whose file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one
             that the receiver has: every chunk moves, is verified, and the file is synced and renamed before "stored"
 """
@@ -33,7 +33,7 @@ from experiments.benchmarks.frame import Goal, Result, Run, at_least, table_of
 from experiments.benchmarks.nodes import Node
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
 from testbed.errors import SetupError
-from testbed.transfer import ReceiveCompleted, ReceiveEvent, serve_checkpoints
+from testbed.transfer import CheckpointServer, ReceiveCompleted, ReceiveEvent
 from testbed.transfer import send_checkpoint as send
 
 GOAL: Final = 0.85
@@ -166,7 +166,7 @@ class _Sender:
         """Return bytes and seconds of one real transfer, in which every byte had to move."""
         store = self._store
         manifest, address = store.get("measured", sequence), (RECEIVER, PORT)
-        sending = partial(send, store, manifest, address, transfer="m", on_connected=lambda _: None)
+        sending = partial(send, store, manifest, address, on_connected=lambda _: None)
         result = trio.run(sending)
         assert result.bytes_sent == manifest.payload_bytes
         return {"bytes": result.bytes_sent, "duration_s": result.duration_s}
@@ -223,7 +223,8 @@ class _Receiver:
 
         listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve_checkpoints, on_event=completed), store, listeners)
+            server = CheckpointServer(store=store, on_event=completed)
+            await nursery.start(trio.serve_listeners, server.serve, listeners)
             self._listening.set()
             await trio.to_thread.run_sync(self._ending.wait)
             nursery.cancel_scope.cancel()

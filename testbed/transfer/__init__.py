@@ -6,10 +6,10 @@ conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, and 
 
 from testbed.transfer.messages import Hello, TransferFailed
 from testbed.transfer.receive import (
+    CheckpointServer,
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
-    serve_checkpoints,
 )
 from testbed.transfer.send import (
     SENDFILE_BYTES,
@@ -22,6 +22,7 @@ from testbed.transfer.send import (
 __all__ = [
     "SENDFILE_BYTES",
     "UNSENT_BYTES",
+    "CheckpointServer",
     "Hello",
     "ReceiveCompleted",
     "ReceiveEvent",
@@ -29,6 +30,5 @@ __all__ = [
     "SendResult",
     "TransferFailed",
     "send_checkpoint",
-    "serve_checkpoints",
     "unacknowledged_bytes",
 ]

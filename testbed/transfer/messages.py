@@ -1,6 +1,6 @@
 """The conversation of one transfer, one TCP connection, and the error that ends it on either side.
 
-    sender      Hello(transfer, which checkpoint)
+    sender      Hello(which checkpoint)
     receiver    Describe                        or Rejected, or Stored (it has it already)
     sender      Contents(manifest)
     receiver    Busy ...                        while it looks through what it has; again later, while it syncs
@@ -29,9 +29,8 @@ from testbed.framing import Codec
 # how the reason begins that a receiver gives for what it cannot read
 NOT_UNDERSTOOD: Final = "the sender broke the protocol"
 _Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_QUOTE)]
-_TransferName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-# of a Hello: names of 200 and 64 characters, a digest, four numbers, the keys
-HELLO_BYTES: Final = 1 << 10
+# of a Hello: a name of 64 characters, a digest, four numbers, the keys
+HELLO_BYTES: Final = 1 << 9
 # of an answer: a bitmap of MAX_CHUNKS bits, or a reason
 ANSWER_BYTES: Final = 1 << 15
 # of a manifest besides its hashes: as a Hello; of a hash: its own bytes and two that hold how many they are
@@ -40,14 +39,13 @@ _HASH_BYTES: Final = DIGEST_BYTES + 2
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Offer of the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
+    """Offer of the checkpoint whose manifest has this digest.
 
     Named as the agent's first message is: each protocol begins with its Hello.
 
     `ticket` is the one-time number under which the coordinator announced it to the receiver.
     """
 
-    transfer: _TransferName
     ticket: Ticket
     job: Name
     sequence: Sequence
@@ -56,10 +54,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
     digest: Hash
 
     @classmethod
-    def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
+    def of(cls, manifest: Manifest, ticket: int = 0) -> Hello:
         """Return the Hello that offers this manifest."""
         return cls(
-            transfer,
             ticket,
             manifest.job,
             manifest.sequence,

@@ -79,9 +79,9 @@ class ReceiveCompleted:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFailed:
-    """A connection that ended without completing; `transfer` is None if the peer never sent a good hello."""
+    """A connection that ended without completing; `checkpoint` is None if the peer never sent a good hello."""
 
-    transfer: str | None
+    checkpoint: str | None  # "JOB:SEQUENCE"
     peer: str
     reason: str
     retryable: bool
@@ -101,52 +101,33 @@ async def take_any(hello: Hello, address: str) -> None:
     """Accept whatever is offered."""
 
 
-async def serve_checkpoints(
-    store: CheckpointStore,
-    listeners: list[trio.SocketListener],
-    *,
-    on_event: OnEvent,
-    accept: Accept = take_any,
-    senders: Senders | None = None,
-    around: Around = contextlib.nullcontext,
-    idle_timeout_s: float = IDLE_TIMEOUT_S,
-    limits: Limits = LIMITS,
-    task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Receive checkpoints into `store` until cancelled.
-
-    `around` makes a context that holds from an accepted hello to the end of its connection, for example to mark
-    acknowledgements there.
-
-    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
-    which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
-    `on_event` receives everything. A peer that sends nothing for `idle_timeout_s` is given up; what it sent is kept for the
-    next attempt.
-    """
-    server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits)
-    await trio.serve_listeners(server.serve, listeners, task_status=task_status)
-
-
 @dataclass(slots=True, eq=False)
 class _Arrival:
     """A transfer in progress, so that a later one can supersede it."""
 
-    transfer: str
     sender: str  # host of the peer
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
-    successor: str | None = None
 
 
-@dataclass(eq=False)
-class _Server:
+@dataclass(eq=False, kw_only=True)
+class CheckpointServer:
+    """The reception of checkpoints into `store`: `trio.serve_listeners(CheckpointServer(...).serve, listeners)`.
+
+    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
+    which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
+    `around` makes a context that holds from an accepted hello to the end of its connection, for example to mark
+    acknowledgements there. `on_event` receives everything. A peer that sends nothing for `idle_s` is given up; what it
+    sent is kept for the next attempt.
+    """
+
     store: CheckpointStore
-    accept: Accept
     on_event: OnEvent
-    senders: Senders | None
-    around: Around
-    idle_s: float
-    limits: Limits
+    accept: Accept = take_any
+    senders: Senders | None = None
+    around: Around = contextlib.nullcontext
+    idle_s: float = IDLE_TIMEOUT_S
+    limits: Limits = LIMITS
     arrivals: dict[tuple[str, int], _Arrival] = field(default_factory=dict)
     # connections are counted
     threads: trio.CapacityLimiter = field(default_factory=partial(trio.CapacityLimiter, inf))
@@ -193,10 +174,9 @@ class _Server:
             )
             if earlier is None:
                 break
-            earlier.successor = hello.transfer
             earlier.scope.cancel()
             await earlier.ended.wait()
-        arrival = self.arrivals[key] = _Arrival(hello.transfer, sender)
+        arrival = self.arrivals[key] = _Arrival(sender)
         try:
             with arrival.scope:
                 yield
@@ -204,13 +184,13 @@ class _Server:
             del self.arrivals[key]
             arrival.ended.set()
         if arrival.scope.cancelled_caught:
-            raise TransferFailed(f"superseded by transfer {arrival.successor}", retryable=False)
+            raise TransferFailed("superseded by another transfer", retryable=False)
 
 
 class _Conversation:
     """A connection with a peer, from its hello to the verdict."""
 
-    def __init__(self, server: _Server, stream: trio.SocketStream, address: str, peer: str) -> None:
+    def __init__(self, server: CheckpointServer, stream: trio.SocketStream, address: str, peer: str) -> None:
         self._server, self._stream, self._address, self._peer = server, stream, address, peer
         self._out: Channel[Message] = Channel(stream, ANSWER)
         self._hello: Hello | None = None
@@ -238,7 +218,7 @@ class _Conversation:
                     raise TransferFailed(f"a manifest was asked for, not {contents!r}", retryable=False)
                 manifest = contents.manifest
                 manifest.validate()
-                if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
+                if Hello.of(manifest, hello.ticket) != hello:
                     raise TransferFailed("the manifest is not the one of the hello", retryable=False)
                 async with server.arriving(hello, self._address):
                     if not await self._repeated(hello):  # another connection may have completed it
@@ -258,8 +238,8 @@ class _Conversation:
 
     async def refuse(self, failure: TransferFailed) -> None:
         """Report to the host and, if possible, to the peer. A reset must not overtake the message: the peer closes first."""
-        transfer = self._hello.transfer if self._hello else None
-        await self._server.on_event(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
+        what = f"{self._hello.job}:{self._hello.sequence}" if self._hello else None
+        await self._server.on_event(ReceiveFailed(what, self._peer, failure.reason, failure.retryable))
         with trio.move_on_after(LINGER_S):
             try:
                 await self._out.send(Rejected(failure.reason, failure.retryable, failure.chunk))

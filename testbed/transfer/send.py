@@ -78,7 +78,6 @@ async def send_checkpoint(
     manifest: Manifest,
     address: tuple[str, int],
     *,
-    transfer: str,
     ticket: int = 0,
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
@@ -123,7 +122,7 @@ async def send_checkpoint(
                 sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow
             )
             try:
-                await session.converse(Hello.of(transfer, manifest, ticket))
+                await session.converse(Hello.of(manifest, ticket))
             except TransferFailed as failure:
                 raise await session.explained(store, failure) from failure
     saved = manifest.payload_bytes - session.wanted_bytes

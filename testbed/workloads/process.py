@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ class _ProcessStream(MessageStream):
 class WorkloadProcess:
     """A job in a process of its own. Make it with `start`; end it with `kill` or `stop`.
 
-    Its events must be read to the end (`Exited`), by `receive` or `async for event in process.events`: that is when the
+    Its events must be read to the end (`Exited`), by `async for event in process`: that is when the
     process is reaped and its socket closed.
     """
 
@@ -162,25 +162,14 @@ class WorkloadProcess:
         """The process id; also its process group."""
         return self._launched.pid
 
-    @property
-    def events(self) -> AsyncIterator[Event]:
-        """Started, then Progress, then Finished or Failed, then (always, last) Exited."""
-        return self
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-
-    async def receive(self) -> Event:
-        """Return the next event. Raises trio.EndOfChannel after Exited."""
+        """Return the next event: Started, then Progress, then Finished or Failed, then (always, last) Exited."""
         await self._pump_until(lambda: bool(self._events))
         if not self._events:
-            raise trio.EndOfChannel
+            raise StopAsyncIteration
         return self._events.popleft()
 
     async def snapshot(self, path: Path, *, stop: bool = False, final: bool = False) -> SnapshotTaken:

@@ -112,7 +112,7 @@ class JobProcesses:
         self._running[key], self.outputs[key] = process, output
         step, digest, finished, reason = 0, "", False, ""
         try:
-            async for event in process.events:
+            async for event in process:
                 match event:
                     case Started(step=step, digest=proof):
                         self._handle(ev.WorkloadStarted(*key, step, proof.hex()))

@@ -20,13 +20,13 @@ from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
 from testbed.transfer import (
+    CheckpointServer,
     Hello,
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
     TransferFailed,
     send_checkpoint,
-    serve_checkpoints,
 )
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it again
@@ -93,7 +93,6 @@ class Transfers:
                     self._store,
                     self._store.get(order.job, order.sequence),
                     (to.address, to.port),
-                    transfer=order.transfer,
                     ticket=to.ticket,
                     on_connected=send.connected,
                     on_progress=send.progressed,
@@ -139,17 +138,14 @@ class Transfers:
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         """Take checkpoints that are announced until cancelled; not while the owner has this host back."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                partial(
-                    serve_checkpoints,
-                    self._store,
-                    listeners,
-                    accept=self._accept,
-                    on_event=self._received,
-                    senders=lambda: {expected.address for expected in self._announced().values()},
-                    around=self._kernel.as_metadata,
-                )
+            server = CheckpointServer(
+                store=self._store,
+                on_event=self._received,
+                accept=self._accept,
+                senders=lambda: {expected.address for expected in self._announced().values()},
+                around=self._kernel.as_metadata,
             )
+            nursery.start_soon(trio.serve_listeners, server.serve, listeners)
             while True:
                 # what arrived of checkpoints that were given up goes, once no announced transfer could go on with it
                 await trio.sleep(ATTEMPT_KEPT_S)
@@ -181,5 +177,5 @@ class Transfers:
                 drop = partial(self._store.drop_older, *manifest.key, sent, keep_file=True)
                 await trio.to_thread.run_sync(drop)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
-            case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
-                self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
+            case ReceiveFailed(checkpoint=what, peer=peer, reason=reason):
+                self._occasions.warn("reception", f"reception of {what} from {peer} failed: {reason}")
