@@ -14,12 +14,14 @@ from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge, near
 from experiments.claims.pages import results_page
 from experiments.claims.paper_a import drift as a_drift
-from experiments.claims.paper_a import drift_runs
+from experiments.claims.paper_a import drift_runs, fig9
 from experiments.claims.paper_a import fig3 as a_fig3
 from experiments.claims.paper_a import fig4 as a_fig4
 from experiments.claims.paper_a import gap as a_gap
 from experiments.claims.paper_a import table3 as a_table3
 from experiments.claims.paper_a import table4 as a_table4
+from experiments.claims.paper_a.campus_numbers import WORK_LOSS
+from experiments.claims.paper_a.table3 import DEGRADATION
 from experiments.claims.registry import CLAIMS, NOT_COVERED
 from tests.claim_values import changed
 
@@ -231,3 +233,19 @@ def test_the_page_of_results_says_what_no_check_judges_and_names_claims_that_are
     for item, why in NOT_COVERED.items():
         assert f"| {item} | {why} |" in text
         assert set(re.findall(r"\b[AB]-[a-z]+\d*", f"{item} {why}")) <= CLAIMS.keys()
+
+
+def test_a_parameter_that_changes_no_run_is_no_value_that_holds() -> None:
+    rows = [Value("beta_p3", fig9.cell("beta_p3", 0.2), DEGRADATION, "%", 0.5)]
+    for parameter, swept in fig9.SWEEPS.items():
+        standard = fig9.cell(parameter, fig9.DEFAULTS[parameter])
+        for value in swept:
+            end = 1.0 if parameter == "alpha" else 1.01
+            name = f"{fig9.cell(parameter, value)} / {standard}"
+            rows.append(
+                Value(f"{parameter}, over default", name, WORK_LOSS.quantity, "ratio", 1.0, 1.0, end, 6)
+            )
+    found = [
+        c for c in fig9.checks(Values(tuple(rows))) if WORK_LOSS.quantity in c.text and "alpha" in c.text
+    ]
+    assert {check.kind for check in found} == {ClaimKind.BEYOND} and len(found) == 3
