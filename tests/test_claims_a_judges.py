@@ -61,6 +61,7 @@ def table4() -> Iterator[Value]:
         ratio = a_table4.PUBLISHED[with_it][column] / a_table4.PUBLISHED[without][column]
         pair = f"{a_table4.name(with_it)} / {a_table4.name(without)}"
         yield value(a_table4.RATIOS, pair, "downtime" if column else "work loss", ratio, ratio)
+    yield value(a_table4.BESIDE, "none - bamboo", "work loss", 8.7 - 4.5)
     yield value(a_table4.PARTS, "P1", "work loss", a_table4.PART_OF_P1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import at_most, below, near
+from experiments.claims.framework.verdicts import above, at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import EMERGENCY, Metric, quantile, ratio_of_sums
 from experiments.claims.paper_a.campus_runs import ORACLE, Variation, played, size_of
@@ -27,6 +28,8 @@ REGIMES = {  # hours of the day
     "afternoon, 14 to 18": (14.0, 18.0),
     "evening, 18 to 22": (18.0, 22.0),
 }
+PEAKS, PEAK_HOURS = "peaks of owners (F1)", ((11.5, 13.0), (17.5, 20.0))
+B7 = "tv-fixed-interval"
 MOVING = ("random-dst", "reclaimnet")
 OFF_PEAK = "off-peak, 3 to 7"
 NEAR_ORACLE = 1.12
@@ -44,6 +47,18 @@ def _downtime_within(hours: tuple[float, float], run: Result) -> Floats:
     )
 
 
+def _at_peaks(metric: Metric) -> Metric:
+    """Return the metric of the interruptions within the peaks alone."""
+
+    def samples(run: Result) -> Floats:
+        within = [
+            each for each in run["interruptions"] if any(a <= each[0] % 24.0 < b for a, b in PEAK_HOURS)
+        ]
+        return metric.samples({**run, "interruptions": within})
+
+    return replace(metric, samples=samples)
+
+
 BY_CLASS = {
     name: Metric("loss per event", "min", partial(_loss_of_class, place), ratio_of_sums)
     for place, name in enumerate(CLASSES)
@@ -58,7 +73,7 @@ def run(config: Config) -> Values:
     """Run the classes by themselves; take the regimes from Table III's runs."""
     size, classes = size_of(config), Variation(payloads_mb=tuple(CLASSES.values()))
     cases = {("class", system): size.runs(system, classes) for system in SYSTEMS}
-    runs = played(cases | {("day", system): size.runs(system) for system in MOVING}, config)
+    runs = played(cases | {("day", system): size.runs(system) for system in (*MOVING, B7)}, config)
     rows: list[Value] = []
     for name, metric in BY_CLASS.items():
         rows += _rows(name, metric, {system: runs["class", system] for system in SYSTEMS})
@@ -70,6 +85,11 @@ def run(config: Config) -> Values:
                 )
     for name, metric in BY_REGIME.items():
         rows += _rows(name, metric, {system: runs["day", system] for system in MOVING})
+    for metric in (numbers.DOWNTIME, numbers.SUCCESS):
+        pair = (B7, "reclaimnet")
+        rows += numbers.difference_row(
+            PEAKS, _at_peaks(metric), pair, *(runs["day", system] for system in pair)
+        )
     return Values(tuple(rows), (), settings(size.days, size.seeds, {s: runs["class", s] for s in SYSTEMS}))
 
 
@@ -95,6 +115,13 @@ def checks(values: Values) -> Iterator[Check]:
             None if bound is None else measured,
             most,
         )
+    longer, fewer = (
+        values.get(PEAKS, f"{B7} - reclaimnet", quantity) for quantity in ("downtime", "success")
+    )
+    yield above(ClaimKind.ORDERING, "at peak hours jobs are down for longer with B7", longer, 0.0)
+    yield below(
+        ClaimKind.ORDERING, "at peak hours fewer jobs are handed over without loss with B7", fewer, 0.0
+    )
     off_peak = values.get(OFF_PEAK, "reclaimnet", "downtime")
     for regime in REGIMES:
         if regime != OFF_PEAK:
