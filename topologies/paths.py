@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import chain, pairwise
 
 from topologies.errors import SpecError, nearest
-from topologies.spec import Campus, DirectedLink, Link, Tier
+from topologies.spec import Campus, DirectedLink, Link, Parts, Tier
 
 # routes that are remembered: flows are few, and the same ones are asked for again and again
 MAX_KNOWN = 1 << 17
@@ -302,20 +302,12 @@ class Routes:
         tree = dict.fromkeys((node.name for node in campus.nodes), ()) | tree_of(first, inner, live)
         near = {node: list(others) for node, others in tree.items()}
         # all else has one cable, and a part that is cut off hangs on a dead one
-        part = {node: node for node in near}
-
-        def top(node: str) -> str:
-            while part[node] != node:
-                part[node] = part[part[node]]
-                node = part[node]
-            return node
-
+        parts = Parts(near)
         for a, others in tree.items():
             for b in others:
-                part[top(a)] = top(b)
+                parts.join(a, b)
         for link in campus.links:
-            if top(link.a) != top(link.b):
-                part[top(link.a)] = top(link.b)
+            if parts.join(link.a, link.b):
                 near[link.a].append(link.b)
                 near[link.b].append(link.a)
         return near

@@ -306,21 +306,13 @@ class Campus:
     def _check_links(self) -> None:
         nodes = {node.name for node in self.nodes}
         degree = dict.fromkeys(nodes, 0)
-        parent = {n: n for n in nodes}
-        joined: set[frozenset[str]] = set()
-
-        def root(node: str) -> str:
-            while parent[node] != node:
-                parent[node] = parent[parent[node]]
-                node = parent[node]
-            return node
-
+        parts, joined = Parts(nodes), set[frozenset[str]]()
         for link in self.links:
             for end in (link.a, link.b):
                 if end not in nodes:
                     raise SpecError(f"links.{link.a}-{link.b}", end, "the name of a host or a switch")
                 degree[end] += 1
-            if root(link.a) == root(link.b) and self.fabric is Fabric.BRIDGE:
+            if not parts.join(link.a, link.b) and self.fabric is Fabric.BRIDGE:
                 raise SpecError(
                     f"links.{link.a}-{link.b}",
                     "a loop",
@@ -329,9 +321,8 @@ class Campus:
             if frozenset((link.a, link.b)) in joined:
                 raise SpecError(f"links.{link.a}-{link.b}", "a second one", "one link between two nodes")
             joined.add(frozenset((link.a, link.b)))
-            parent[root(link.a)] = root(link.b)
         first = min(nodes)
-        apart = sorted(n for n in nodes if root(n) != root(first))
+        apart = sorted(n for n in nodes if parts.of(n) != parts.of(first))
         if apart:
             allowed = f"links that join every node; these are cut off from {first}"
             raise SpecError("links", apart[:5], allowed)
@@ -349,6 +340,27 @@ class Campus:
         for switch in self.switches:
             if degree[switch.name] > MAX_PORTS:
                 raise SpecError(f"links of {switch.name}", degree[switch.name], f"at most {MAX_PORTS} ports")
+
+
+class Parts:
+    """Parts of a graph that grows edge by edge: each node is one at first (union-find)."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self._above = {node: node for node in nodes}
+
+    def of(self, node: str) -> str:
+        """Return the node that stands for the part of this one."""
+        above = self._above
+        while above[node] != node:
+            above[node] = above[above[node]]
+            node = above[node]
+        return node
+
+    def join(self, a: str, b: str) -> bool:
+        """Make one part of those of two nodes; return False if they are one already."""
+        ends = self.of(a), self.of(b)
+        self._above[ends[0]] = ends[1]
+        return ends[0] != ends[1]
 
 
 def _name(key: str, name: str) -> None:

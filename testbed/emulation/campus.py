@@ -491,10 +491,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 return self._programs.maps(host)
         raise SetupError(f"no BPF maps of {host!r}: not a host of a running campus with enforcement")
 
-    def counters(self, host: str) -> Any:
-        """Return the host's per-class egress counters (bpf.maps)."""
-        return self.maps(host).counters
-
     def port_counters(self, host: str) -> PortCounters:
         """Return traffic that the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
         if self._ports:

@@ -265,14 +265,9 @@ def _ticks(size_bytes: int, rate: int) -> int:
     return min(U32_MAX, round(size_bytes / rate * 1e9 / TICK_NS))
 
 
-def class_dump(ifindex: int) -> bytes:
-    """Return the body of an RTM_GETTCLASS dump of one interface (the kernel gives classes of one interface at a time)."""
-    return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, 0, 0)
-
-
-def qdisc_dump() -> bytes:
-    """Return the body of an RTM_GETQDISC dump of a whole namespace."""
-    return TC_MESSAGE.pack(0, 0, 0, 0, 0, 0, 0)
+def tc_dump(ifindex: int = 0, parent: int = 0) -> bytes:
+    """Return the body of a dump: queues of a whole namespace; classes of one interface; filters of one hook of it."""
+    return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, parent, 0)
 
 
 def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:

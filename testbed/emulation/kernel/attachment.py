@@ -18,6 +18,7 @@ from testbed.emulation.description.shaping import (
     TCA_KIND,
     TCA_OPTIONS,
     tc_body,
+    tc_dump,
 )
 from testbed.emulation.netlink import (
     CREATE,
@@ -64,8 +65,7 @@ def direct_action(ifindex: int, hook: int, fd: int, program: str, name: str) -> 
 def attached(netlink: NetlinkSocket, ifindex: int, hook: int, name: str) -> list[tuple[int, int]]:
     """Return (number, flags) of the programs on a hook, as the kernel reports them."""
     found = []
-    body = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, hook, 0)
-    for answer in netlink.dump(RTM_GETTFILTER, body, f"filters of {name}"):
+    for answer in netlink.dump(RTM_GETTFILTER, tc_dump(ifindex, hook), f"filters of {name}"):
         values = attributes(answer[TC_MESSAGE.size :])
         options = attributes(values.get(TCA_OPTIONS, b""))
         if values.get(TCA_KIND) == b"bpf\0" and TCA_BPF_ID in options:

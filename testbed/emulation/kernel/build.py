@@ -353,9 +353,7 @@ class KernelCampus:
         """Return the counters of an end's classes; changes the calling thread's namespace."""
         linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
         with NetlinkSocket() as socket:
-            dump = socket.dump(
-                shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}"
-            )
+            dump = socket.dump(shaping.RTM_GETTCLASS, shaping.tc_dump(end.ifindex), f"classes of {end.name}")
             return shaping.counters(dump)
 
     def namespace_inodes(self) -> set[int]:

@@ -47,51 +47,30 @@ def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
     return found
 
 
-def ipv4_addresses(socket: NetlinkSocket) -> dict[int, set[tuple[bytes, int]]]:
-    """Return ifindex -> {(address, prefix length)}."""
-    found: dict[int, set[tuple[bytes, int]]] = {}
-    for body in socket.dump(
-        link_requests.RTM_GETADDR, ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0), "list of addresses"
-    ):
-        _, prefix, _, _, ifindex = ADDRESS_MESSAGE.unpack_from(body)
-        local = attributes(body[ADDRESS_MESSAGE.size :]).get(IFA_LOCAL, b"")
-        found.setdefault(ifindex, set()).add((local, prefix))
-    return found
-
-
 def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Mapping[int, int]) -> None:
     """Compare names, MACs, up, masters and shaping of the ends with what the kernel reports.
 
     `masters` is the bridge's interface number of each end that has one. KernelMismatch names the first difference.
     """
     states = link_states(socket)
+    leaves = shaping.leaves(socket.dump(shaping.RTM_GETQDISC, shaping.tc_dump(), "list of queues"))
     for ifindex, end in ends.items():
         wanted = LinkState(end.name, end.mac, end.is_up, masters.get(ifindex, 0))
         if states.get(ifindex) != wanted:
             raise KernelMismatch(f"interface {end.name}", wanted, states.get(ifindex))
-    check_shapes(socket, ends)
-
-
-def check_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> None:
-    """Compare the shaping of the ends with what the kernel reports; KernelMismatch names the first difference."""
-    for ifindex, found in read_shapes(socket, ends).items():
-        wanted = shaping.expected(ends[ifindex].shape)
-        if found != wanted:
-            raise KernelMismatch(f"shaping of {ends[ifindex].name}", wanted, found)
-
-
-def read_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> dict[int, shaping.Found]:
-    """Return ifindex -> shaping that the kernel reports."""
-    leaves = shaping.leaves(socket.dump(shaping.RTM_GETQDISC, shaping.qdisc_dump(), "list of queues"))
-    found = {}
-    for ifindex, end in ends.items():
-        classes = socket.dump(shaping.RTM_GETTCLASS, shaping.class_dump(ifindex), f"classes of {end.name}")
-        found[ifindex] = shaping.read(classes, leaves.get(ifindex, {}))
-    return found
+        classes = socket.dump(shaping.RTM_GETTCLASS, shaping.tc_dump(ifindex), f"classes of {end.name}")
+        found, expected = shaping.read(classes, leaves.get(ifindex, {})), shaping.expected(end.shape)
+        if found != expected:
+            raise KernelMismatch(f"shaping of {end.name}", expected, found)
 
 
 def check_address(socket: NetlinkSocket, end: CableEnd, address: bytes, prefix: int) -> None:
     """Compare the interface's IPv4 addresses with the one it was given."""
-    found = ipv4_addresses(socket).get(end.ifindex, set())
+    found = set()
+    body = ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0)
+    for answer in socket.dump(link_requests.RTM_GETADDR, body, "list of addresses"):
+        _, length, _, _, ifindex = ADDRESS_MESSAGE.unpack_from(answer)
+        if ifindex == end.ifindex:
+            found.add((attributes(answer[ADDRESS_MESSAGE.size :]).get(IFA_LOCAL, b""), length))
     if found != {(address, prefix)}:
         raise KernelMismatch(f"address of {end.name}", (address.hex(), prefix), sorted(found))
