@@ -9,7 +9,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from experiments.results.history import OVER, SPANS, Attempt, Timed, attempts, end_s, tries_of, turn_of_host
+from experiments.results.history import OVER, Attempt, Timed, attempts, end_s, tries_of, turn_of_host
 from experiments.results.narration import CAUSES
 from experiments.results.report.drawing import Axis, Picture, Shape, outline, path, steps
 from experiments.results.report.times import RunClock
@@ -205,8 +205,7 @@ class _Timeline:
                 x, end, look = self.x(span.from_s), self.x(span.to_s), f"span {span.kind}"
                 tip = f"{span.host}: {span.why}, {moment(span.from_s)} to {moment(span.to_s)}"
                 box = Shape(look=look, x=x, y=row.top, width=end - x, height=row.height, tip=tip)
-                what = f"times of {span.host}: {SPANS[span.kind]}"
-                self.picture.mark(x, end, box, row=(look, row.top), height=row.height, what=what)
+                self.picture.mark((look, row.top), x, end, box)
 
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
         job, end, moment = attempt.job, self._end(attempt), self.clock.moment
@@ -231,18 +230,17 @@ class _Timeline:
         name = job if len(job) * LETTER + 6 < x1 - xr else job.removeprefix("job")
         if row.lane_height >= LABELLED and len(name) * LETTER + 4 < x1 - xr:
             drawn.append(Shape(look="bar-label", x=xr + 3, y=middle + 3.6, text=name, job=job))
-        what = f"attempts on {attempt.host}"
-        self.picture.mark(x0, x1, *drawn, row=("bar", top), height=height, what=what)
+        self.picture.mark(("bar", top), x0, x1, *drawn)
         size = min(4.0, height / 2)
         if attempt.how in KILLED:
-            look, what, whole = "kill", f"attempts ended by force on {attempt.host}", 2 * size
+            look, whole = "kill", 2 * size
             d = f"M{x1:.2f},{middle:.2f}m{-size:g},{-size:g}l{whole:g},{whole:g}m0,{-whole:g}l{-whole:g},{whole:g}"
         elif attempt.how in OVER:
-            look, what = f"end {attempt.how}", f"jobs {attempt.how} on {attempt.host}"
+            look = f"end {attempt.how}"
             d = path([(x1, middle - size - 2), (x1, middle + size + 2)])
         else:
             return
-        self.picture.mark(x1, x1, Shape(look=look, d=d, job=job), row=(look, top), height=height, what=what)
+        self.picture.mark((look, top), x1, x1, Shape(look=look, d=d, job=job))
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
@@ -256,8 +254,7 @@ class _Timeline:
                 look, became = "checkpoint open", "never completed"
             tip, top = f"{fact.job}: checkpoint of step {fact.step}, {became}", y + half * 0.5
             line = Shape(look=look, d=path([(x, top), (x, y + half)]), job=fact.job, tip=tip)
-            what = f"checkpoints, {became}"
-            self.picture.mark(x, x, line, row=(look, top), height=half * 0.5, what=what)
+            self.picture.mark((look, top), x, x, line)
 
     def _moves(self) -> None:
         for before, after in (pair for tries in tries_of(self.facts).values() for pair in pairwise(tries)):
@@ -273,8 +270,7 @@ class _Timeline:
             down = format_duration(begun_s - ended_s)
             tip = f"{before.job} {words}: {before.host} -> {after.host}, down for {down}"
             arrow = Shape(look=f"move {look}", d=way, job=before.job, tip=tip)
-            what = f"jobs that {words} from {before.host}"
-            self.picture.mark(x0, x1, arrow, row=(f"move {look}", here - 2.0), height=4.0, what=what)
+            self.picture.mark((f"move {look}", here), x0, x1, arrow)
 
     def _deaths(self) -> None:
         for death in self.context.deaths:
@@ -284,4 +280,4 @@ class _Timeline:
             y = (top + bottom) / 2 if row else top
             line = Shape(look="death", d=path([(x, top), (x, bottom)]))
             diamond = Shape(look="death-mark", d=f"M{x:.2f},{y - 6:.1f}l6,6l-6,6l-6,-6z", tip=tip)
-            self.picture.mark(x, x, line, diamond)
+            self.picture.mark((death.subject, y), x, x, line, diamond)
