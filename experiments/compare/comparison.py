@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from controller.core.model import facts as f
-from experiments.results.history import Timed
+from experiments.results.history import Timed, tries_of
 from experiments.worlds.played import Played
 
 TIME_TOLERANCE, RATE_TOLERANCE = 0.10, 0.05
@@ -118,18 +118,15 @@ def first_submission_s(facts: Iterable[Timed]) -> float:
 
 def journeys(facts: Sequence[Timed]) -> dict[str, Journey]:
     """Return all jobs, in the order of their submission."""
-    begin_s = first_submission_s(facts)
+    begin_s, tries = first_submission_s(facts), tries_of(facts)
     found: dict[str, Journey] = {}
     for at_s, fact in facts:
-        match fact:
-            case f.JobSubmitted(job=job):
-                found.setdefault(job, Journey(job, at_s - begin_s))
-            case f.JobDispatched(job=job, host=host):
-                found[job].hosts.append(host)
-            case f.JobRunning(job=job, downtime_s=float(downtime_s)):
-                found[job].downtime_s += downtime_s
-            case f.JobFinished(job=job):
-                found[job].finished_s = at_s - begin_s
+        if isinstance(fact, f.JobSubmitted):
+            some = tries.get(fact.job, [])
+            down_s = sum(each.downtime_s or 0.0 for each in some)
+            found[fact.job] = Journey(fact.job, at_s - begin_s, None, [each.host for each in some], down_s)
+        elif isinstance(fact, f.JobFinished):
+            found[fact.job].finished_s = at_s - begin_s
     return found
 
 

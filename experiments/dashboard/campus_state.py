@@ -7,7 +7,7 @@ bytes/s.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from collections import defaultdict
 from typing import Any
 
 from controller.core.model import facts as f
@@ -22,30 +22,20 @@ OVER_BY: dict[type[f.Fact], str] = {
     f.JobFailed: "failed",
     f.JobCancelled: "cancelled",
 }
+# facts that are counted one by one, each as (of what, which)
+COUNTED: dict[type[f.Fact], tuple[str, str]] = {
+    **{kind: ("jobs", over) for kind, over in OVER_BY.items()},
+    f.JobSubmitted: ("jobs", "submitted"),
+    f.JobRedirected: ("jobs", "redirected"),
+    f.MigrationAdmitted: ("migrations", "admitted"),
+    f.MigrationDegraded: ("migrations", "degraded"),
+    f.CheckpointTaken: ("checkpoints", "taken"),
+    f.CheckpointCompleted: ("checkpoints", "completed"),
+    f.CheckpointRefused: ("checkpoints", "refused"),
+    f.HostLost: ("agents", "lost"),
+    f.CoordinatorRestarted: ("coordinator", "restarts"),
+}
 MAX_ENDED = 200  # jobs that are over and still listed
-
-
-@dataclass
-class Totals:
-    """Counts since the run began, for /metrics and the tiles."""
-
-    reclaims: dict[str, int] = field(default_factory=lambda: {"notice": 0, "emergency": 0})
-    migrations: dict[str, int] = field(
-        default_factory=lambda: {"admitted": 0, "degraded": 0, "in_time": 0, "late": 0}
-    )
-    checkpoints: dict[str, int] = field(default_factory=lambda: {"taken": 0, "completed": 0, "refused": 0})
-    transfers: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
-    bytes: dict[str, int] = field(default_factory=lambda: {"sent": 0, "deduplicated": 0})
-    jobs: dict[str, int] = field(
-        default_factory=lambda: {"submitted": 0, "finished": 0, "failed": 0, "cancelled": 0, "redirected": 0}
-    )
-    work_lost_s: float = 0.0
-    agents_lost: int = 0
-    restarts: int = 0
-    dropped_packets: int = 0
-    delay_s: float = 0.0
-    cost: float = 0.0
-    first_dispatches: int = 0
 
 
 class CampusState:
@@ -67,7 +57,9 @@ class CampusState:
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []
         self.level: float | None = None
-        self.totals = Totals()
+        self.totals: dict[tuple[str, str], float] = defaultdict(
+            int
+        )  # since the run began, by (of what, which)
         self._ended: list[str] = []
         for host in campus.hosts:
             if host.role is not Role.COORDINATOR:
@@ -82,29 +74,26 @@ class CampusState:
             rows.copy() for rows in (self.hosts, self.jobs, self.flows, self.links)
         )
         made.head, made.queue, made._ended = self.head.copy(), self.queue.copy(), self._ended.copy()
-        made.totals = copy.deepcopy(self.totals)
+        made.totals = self.totals.copy()
         return made
 
     def picture(self) -> Row:
         """Return all of it, as the page takes it."""
-        totals = {
-            "jobs": self.totals.jobs,
-            "migrations": self.totals.migrations,
-            "work_lost_s": self.totals.work_lost_s,
-        }
+        shown = (("jobs", "finished"), ("jobs", "failed"), ("migrations", "in_time"), ("work", "lost_s"))
+        totals = {"_".join(each): self.totals[each] for each in shown}
         parts = {"hosts": self.hosts, "jobs": self.jobs, "flows": self.flows, "links": self.links}
         return parts | {"at_s": self.at_s, "queue": self.queue_row(), "totals": totals}
 
     def queue_row(self) -> Row:
         """Return the queue and its means."""
-        totals, n = self.totals, max(1, self.totals.first_dispatches)
+        n = max(1, self.totals["dispatches", "first"])
         waiting = self.head + self.queue
         return {
             "waiting": waiting[:50],
             "length": len(waiting),
             "level": self.level,
-            "mean_delay_s": totals.delay_s / n,
-            "mean_cost": totals.cost / n,
+            "mean_delay_s": self.totals["dispatches", "delay_s"] / n,
+            "mean_cost": self.totals["dispatches", "cost"] / n,
         }
 
     def path(self, source: str, destination: str) -> list[int]:
@@ -120,6 +109,8 @@ class CampusState:
         """Apply a fact."""
         self.version += 1
         self.number, self.at_s = number, max(self.at_s, at_s)
+        if counted := COUNTED.get(type(fact)):
+            self.totals[counted] += 1
         if isinstance(fact, WAYS):
             self._follow_trunks(fact)
             return
@@ -127,7 +118,7 @@ class CampusState:
             case f.EgressMeasured(host=host, window_s=window_s) if window_s > 0.0:
                 rates = [fact.migration_bytes / window_s, fact.research_bytes / window_s]
                 _change(self.hosts, host, egress=rates, egress_at_s=at_s)
-                self.totals.dropped_packets += max(0, fact.drops)
+                self.totals["packets", "dropped"] += max(0, fact.drops)
             case f.Granted():
                 key = f"{fact.job}:{fact.source}>{fact.destination}"
                 before = self.flows.get(key) or {
@@ -147,26 +138,20 @@ class CampusState:
             case f.GrantEnded():
                 self.flows.pop(f"{fact.job}:{fact.source}>{fact.destination}", None)
             case f.CheckpointTaken(job=job):
-                self.totals.checkpoints["taken"] += 1
                 _change(self.jobs, job, step=fact.step, **({"phase": "moving"} if fact.final else {}))
             case f.CheckpointCompleted(job=job):
-                self.totals.checkpoints["completed"] += 1
                 _change(self.jobs, job, saved=fact.step, holder=fact.holder)
-            case f.CheckpointRefused():
-                self.totals.checkpoints["refused"] += 1
             case f.CheckpointPlanned(job=job):
                 interval_s = fact.interval_s if fact.interval_s < 1e12 else None
                 _change(self.jobs, job, standby=fact.standby, interval_s=interval_s)
             case f.TransferFinished():
-                self.totals.transfers["ok" if fact.ok else "failed"] += 1
-                self.totals.bytes["sent"] += fact.bytes_sent
-                self.totals.bytes["deduplicated"] += fact.bytes_deduplicated
+                self.totals["transfers", "ok" if fact.ok else "failed"] += 1
+                self.totals["transfer_bytes", "sent"] += fact.bytes_sent
+                self.totals["transfer_bytes", "deduplicated"] += fact.bytes_deduplicated
             case f.LevelLearned(level=level):
                 self.level = level
             case f.HostJoined() | f.HostLost() | f.HostReclaimed() | f.HostReturned():
                 self._host(at_s, fact)
-            case f.CoordinatorRestarted():
-                self.totals.restarts += 1
             case _:
                 self._job(at_s, fact)
 
@@ -189,14 +174,15 @@ class CampusState:
                 if not (lent and noticed):
                     _change(self.hosts, host, state="lent" if lent else "reclaimed", until_s=None)
             case f.HostLost(host=host):
-                self.totals.agents_lost += 1
                 _change(self.hosts, host, state="lost")
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
-                self.totals.reclaims["notice"] += 1
+                self.totals["reclaims", "notice"] += 1
                 _change(self.hosts, host, state="noticed", until_s=at_s + notice_s)
             case f.HostReclaimed(host=host):
                 noticed = (self.hosts.get(host) or {})["until_s"] is not None
-                self.totals.reclaims["emergency"] += not noticed  # else the end of a notice that was counted
+                self.totals[
+                    "reclaims", "emergency"
+                ] += not noticed  # else the end of a notice that was counted
                 _change(self.hosts, host, state="reclaimed", until_s=None)
             case f.HostReturned(host=host):
                 _change(self.hosts, host, state="lent", until_s=None)
@@ -205,7 +191,6 @@ class CampusState:
         jobs, totals = self.jobs, self.totals
         match fact:
             case f.JobSubmitted(job=job):
-                totals.jobs["submitted"] += 1
                 row = {
                     "phase": "waiting",
                     "host": "",
@@ -228,7 +213,6 @@ class CampusState:
                 self.queue.append(job)
                 self.level = fact.level
             case f.JobRedirected(job=job):
-                totals.jobs["redirected"] += 1
                 self._waits_no_more(job)
                 self.level = fact.level
                 _change(jobs, job, on_demand=True)
@@ -239,9 +223,9 @@ class CampusState:
             case f.JobDispatched(job=job):
                 self._waits_no_more(job)
                 if fact.cost is not None:
-                    totals.first_dispatches += 1
-                    totals.cost += fact.cost
-                    totals.delay_s += fact.delay_s or 0.0
+                    totals["dispatches", "first"] += 1
+                    totals["dispatches", "cost"] += fact.cost
+                    totals["dispatches", "delay_s"] += fact.delay_s or 0.0
                 self._leave(job)
                 there = self.hosts.get(fact.host)
                 if there is not None and job not in there["jobs"]:
@@ -262,27 +246,24 @@ class CampusState:
             case f.JobRunning(job=job):
                 _change(jobs, job, phase="running", host=fact.host, step=fact.step, since_s=at_s)
             case f.MigrationAdmitted(job=job):
-                totals.migrations["admitted"] += 1
                 _change(jobs, job, phase="moving", to=fact.destination)
             case f.MigrationDegraded(job=job):
-                totals.migrations["degraded"] += 1
                 _change(jobs, job, reason=fact.reason, to=fact.rescued_to)
             case f.MigrationFinished():
-                totals.migrations["in_time" if fact.in_time else "late"] += 1
+                totals["migrations", "in_time" if fact.in_time else "late"] += 1
             case f.JobStopped(job=job):
                 self._leave(job)
                 _change(jobs, job, phase="interrupted", host="", to="", step=fact.last_step, since_s=at_s)
             case f.WorkLost():
-                totals.work_lost_s += fact.work_lost_s
+                totals["work", "lost_s"] += fact.work_lost_s
             case f.WorkTakenUp():
-                totals.work_lost_s -= fact.work_s
+                totals["work", "lost_s"] -= fact.work_s
             case f.CancelOrdered(job=job):
                 _change(jobs, job, phase="cancelling", to="", since_s=at_s)
             case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
                 self._waits_no_more(job)
                 self._leave(job)
                 phase = OVER_BY[type(fact)]
-                totals.jobs[phase] += 1
                 reason = fact.reason if isinstance(fact, f.JobFailed) else ""
                 _change(jobs, job, phase=phase, to="", reason=reason, since_s=at_s)
                 if not isinstance(fact, f.JobFailed):

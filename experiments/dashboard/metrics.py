@@ -17,6 +17,25 @@ from topologies.spec import TrafficClass
 
 STATES = ("busy", "idle", "noticed", "reclaimed", "lost", "absent")
 PHASES = ("waiting", "starting", "running", "moving", "interrupted")
+# (name, about, label, its values)
+COUNTERS = (
+    (
+        "jobs",
+        "Jobs since the run began, by what became of them.",
+        "event",
+        ("submitted", "finished", "failed", "cancelled", "redirected"),
+    ),
+    ("reclaims", "Hosts taken back by their owners.", "kind", ("notice", "emergency")),
+    ("migrations", "Planned migrations.", "outcome", ("admitted", "degraded", "in_time", "late")),
+    ("checkpoints", "Checkpoints.", "state", ("taken", "completed", "refused")),
+    ("transfers", "Transfers of checkpoints.", "outcome", ("ok", "failed")),
+    (
+        "transfer_bytes",
+        "Payload of transfers, sent and found there already.",
+        "kind",
+        ("sent", "deduplicated"),
+    ),
+)
 
 
 def registry(feed: Feed, health: Health) -> CollectorRegistry:
@@ -45,7 +64,8 @@ class _Run(Collector):
         yield _gauges("gpus", "GPUs of the campus, and those that a job has.", "state", gpus)
         phases = Count(row["phase"] for row in head.jobs.values())
         yield _gauges("jobs", "Jobs that are not over.", "phase", {each: phases[each] for each in PHASES})
-        yield _counters("jobs", "Jobs since the run began, by what became of them.", "event", totals.jobs)
+        for name, about, label, values in COUNTERS:
+            yield _counters(name, about, label, {value: totals[name, value] for value in values})
         yield _gauge("queue_jobs", "Jobs that wait for a GPU.", queue["length"])
         yield _gauge("queue_level", "Level r = N + p of the spot queue, jobs.", queue["level"] or 0.0)
         yield _gauge(
@@ -53,17 +73,15 @@ class _Run(Collector):
         )
         about = "Mean cost of a job: 1 on a volunteer, k on demand."
         yield _gauge("queue_mean_cost", about, queue["mean_cost"])
-        yield _counters("reclaims", "Hosts taken back by their owners.", "kind", totals.reclaims)
-        yield _counters("migrations", "Planned migrations.", "outcome", totals.migrations)
-        yield _counters("checkpoints", "Checkpoints.", "state", totals.checkpoints)
-        yield _counters("transfers", "Transfers of checkpoints.", "outcome", totals.transfers)
-        about = "Payload of transfers, sent and found there already."
-        yield _counters("transfer_bytes", about, "kind", totals.bytes)
         about = "Work computed again, less what was taken up after all."
-        yield _gauge("work_lost_seconds", about, totals.work_lost_s)
-        yield _counter("dropped_packets", "Packets dropped by hosts' buckets.", totals.dropped_packets)
-        yield _counter("agents_lost", "Connections to agents that were lost.", totals.agents_lost)
-        yield _counter("coordinator_restarts", "Times that the coordinator began again.", totals.restarts)
+        yield _gauge("work_lost_seconds", about, totals["work", "lost_s"])
+        yield _counter("dropped_packets", "Packets dropped by hosts' buckets.", totals["packets", "dropped"])
+        yield _counter("agents_lost", "Connections to agents that were lost.", totals["agents", "lost"])
+        yield _counter(
+            "coordinator_restarts",
+            "Times that the coordinator began again.",
+            totals["coordinator", "restarts"],
+        )
         granted = dict.fromkeys((each.value for each in TrafficClass), 0.0)
         used = granted.copy()
         for row in head.flows.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,9 @@ def results_of(
     done = len(tasks) - len(missing)
     progress(done, len(tasks))
     if missing:
-        with opened(len(missing)) as play, _Lines(path, code) as lines:
+        with opened(len(missing)) as play, _appending(path, code) as append:
             for task, result in play(missing):
-                lines.add(task.key, result)
+                append(task.key, result)
                 found[task.key] = result
                 done += 1
                 progress(done, len(tasks))
@@ -79,26 +79,19 @@ def kept(path: Path, code: str) -> dict[str, Result]:
     return found
 
 
-class _Lines:
-    """The file, a line added for each result and flushed; or nothing."""
+@contextmanager
+def _appending(path: Path | None, code: str) -> Iterator[Callable[[str, Result], None]]:
+    """Open the file; yield a function that appends the result of a key, flushed; without a file, one that does nothing."""
+    if path is None:
+        yield lambda key, result: None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):  # the last line was cut off
+            file.write("\n")
 
-    def __init__(self, path: Path | None, code: str) -> None:
-        self._code, self._file = code, None
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a")
-            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):  # the last line was cut off
-                self._file.write("\n")
+        def append(key: str, result: Result) -> None:
+            file.write(json.dumps({"code": code, "key": key, "result": result}) + "\n")
+            file.flush()
 
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, key: str, result: Result) -> None:
-        """Append a result."""
-        if self._file is not None:
-            self._file.write(json.dumps({"code": self._code, "key": key, "result": result}) + "\n")
-            self._file.flush()
+        yield append

@@ -51,7 +51,7 @@ class Picture {
     this.at_s = 0;
     this.impaired = ""; // those that are slower or down, as text
     this.queue = { length: 0, level: null, mean_delay_s: 0, mean_cost: 0, waiting: [] };
-    this.totals = { jobs: {}, migrations: {}, work_lost_s: 0 };
+    this.totals = { jobs_finished: 0, jobs_failed: 0, migrations_in_time: 0, work_lost_s: 0 };
     this.story = [];
   }
 
@@ -209,8 +209,8 @@ function tiles(view) {
     [q.length, "jobs wait"],
     [q.level == null || q.level > 1e6 ? "-" : q.level.toFixed(2), "level r"],
     [format.duration(q.mean_delay_s), `mean delay, cost ${q.mean_cost.toFixed(2)}`],
-    [`${t.jobs.finished ?? 0}`, `finished, ${t.jobs.failed ?? 0} failed`],
-    [format.duration(t.work_lost_s), `work lost; ${t.migrations.in_time ?? 0} moves in time`],
+    [`${t.jobs_finished}`, `finished, ${t.jobs_failed} failed`],
+    [format.duration(t.work_lost_s), `work lost; ${t.migrations_in_time} moves in time`],
   ];
   const box = $("tiles");
   if (!box.children.length) for (const _ of told) box.append(element("div", { className: "tile" }, element("b"), element("span")));
