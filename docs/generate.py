@@ -13,12 +13,13 @@ from typing import Any
 
 from controller.core.model import facts
 from controller.core.parameters import Protocol, Queue
-from experiments.inputs.job_file import JobKeys, ProgramKeys
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
+from testbed.messages import JobSpec
+from testbed.program import Program
 from topologies import files, spec
 from topologies.fields import keys_of
 from topologies.keys import Kind
@@ -191,7 +192,7 @@ def campus_page() -> str:
 
 def job_page() -> str:
     """Return the text of docs/reference/job.md."""
-    every, programs = ("\n".join(rows(of)) + "\n" for of in (JobKeys, ProgramKeys))
+    every, programs = ("\n".join(rows(of)) + "\n" for of in (JobSpec, Program))
     return JOB_HEAD + COLUMNS + every + PROGRAM_HEAD + COLUMNS + programs
 
 

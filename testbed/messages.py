@@ -38,9 +38,14 @@ from testbed.bounds import (
     Ticket,
 )
 from testbed.program import Program
+from topologies import keys
+from topologies.dimension import Dimension
 from topologies.spec import MAX_GPUS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
+
+DURATION, NUMBER, SIZE = Dimension.DURATION, Dimension.NUMBER, Dimension.SIZE
+_BIGGEST = float(LARGEST_PAYLOAD_BYTES)
 
 
 class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -51,20 +56,30 @@ class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job as a user submits it."""
+    """A job as a user submits it. What has a kind is a key of job files."""
 
-    name: Name
-    steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP)]
-    step_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e6)]  # emulated GPU time of one step
-    payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES)]  # size of a checkpoint
-    workload: Text = "synthetic"  # a built-in name, or "module:Class"
+    # of the job; if left out, the file's
+    name: Annotated[Name, keys.text("a name", optional=True)]
+    # that make the job
+    steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP), keys.whole(1, LARGEST_STEP)]
+    # GPU time of one step: what a lost step costs
+    step_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e6), keys.number(DURATION, above=True, high=1e6)]
+    # size of a checkpoint; of a live one at most 34 GB
+    payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES), keys.number(SIZE, 1.0, _BIGGEST)]
+    # `synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`
+    workload: Annotated[Text, keys.text("a built-in workload, or module:Class")] = "synthetic"
     params: dict[str, str | int | float | bool] = {}  # passed on to the workload
-    memory_bytes: Ratio = 0.0  # GPU memory needed
-    min_capability: Ratio = 0.0  # CUDA compute capability needed
-    loss_budget_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
-    grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
+    # that its GPU must have
+    memory_bytes: Annotated[Ratio, keys.number(SIZE, 0.0, _BIGGEST)] = 0.0
+    # CUDA compute capability that its GPU must have
+    min_capability: Annotated[Ratio, keys.number(NUMBER, 0.0, 1000.0)] = 0.0
+    # L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs
+    loss_budget_s: Annotated[Period, keys.number(DURATION, above=True, high=1e9)] = 900.0
+    # for its process to end when it is cancelled, and for a program (10 s) to checkpoint; real time
+    grace_s: Annotated[Seconds, keys.number(DURATION, 0.0, 1e6)] = 2.0
     program: Program | None = None  # of workload "executable"
-    gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS)] = 1  # of one host: it computes on all of them
+    # of one host: it computes on all of them
+    gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS), keys.whole(1, MAX_GPUS)] = 1
 
 
 # ---------------------------------------------------------------- agent -> coordinator

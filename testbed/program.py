@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from topologies import keys
+
 # a command line and an environment that a kernel takes (128 KiB a string, ARG_MAX in all), in a message of some 100 kB
 Word = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]
 Variable = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
@@ -22,20 +24,27 @@ GRACE_S: Final = 10.0  # if its job sets no other: a state of some hundred MB is
 NO_SIGNAL: Final = "none"
 # SIGKILL and SIGSTOP cannot be caught
 SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_COMMAND: Final = keys.texts("a program and its arguments", repeats=True)
+_WITHIN: Final = "a relative path without `..`"
 
 
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
-    """The command, and how it checkpoints."""
+    """The command, and how it checkpoints. What has a kind is a key of job files."""
 
-    command: Annotated[list[Word], Meta(min_length=1, max_length=MAX_WORDS)]
-    # where it runs; empty: in a new folder of each attempt, which is gone with it
-    working_directory: Word = ""
-    # "criu": it need know nothing of checkpoints; what follows is not used
-    checkpoint_by: Literal["itself", "criu"] = "itself"
-    # its state, in that new folder; ".": all of it
-    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255)] = "checkpoint"
-    checkpoint_signal: str = "SIGTERM"  # asks it for a checkpoint; "none": it is not asked
-    checkpoint_exit_code: Annotated[int, Meta(ge=1, le=255)] = CHECKPOINT_EXIT_CODE
+    # the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments
+    command: Annotated[list[Word], Meta(min_length=1, max_length=MAX_WORDS), _COMMAND]
+    # where it runs; if left out, in a new folder of each attempt, which is gone with it
+    working_directory: Annotated[Word, keys.text("a folder")] = ""
+    # `itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used
+    checkpoint_by: Annotated[Literal["itself", "criu"], keys.choice(("itself", "criu"))] = "itself"
+    # in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`
+    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255), keys.text(_WITHIN)] = (
+        "checkpoint"
+    )
+    # asks it for a checkpoint; `none`: it takes them of itself
+    checkpoint_signal: Annotated[str, keys.choice((*SIGNALS, NO_SIGNAL))] = "SIGTERM"
+    # with which it exits when it has checkpointed, to be started again
+    checkpoint_exit_code: Annotated[int, Meta(ge=1, le=255), keys.whole(1, 255)] = CHECKPOINT_EXIT_CODE
     environment: Annotated[dict[Variable, Word], Meta(max_length=MAX_WORDS)] = {}
 
     @property
@@ -52,7 +61,7 @@ def wrong(program: Program) -> tuple[str, object, str] | None:
         return "working_directory", program.working_directory, "an absolute path"
     parts = program.checkpoint_directory.split("/")
     if "\0" in program.checkpoint_directory or ".." in parts or "" in parts:
-        return "checkpoint_directory", program.checkpoint_directory, "a relative path without `..`"
+        return "checkpoint_directory", program.checkpoint_directory, _WITHIN
     if program.checkpoint_signal not in (*SIGNALS, NO_SIGNAL):
         return "checkpoint_signal", program.checkpoint_signal, f"one of {', '.join((*SIGNALS, NO_SIGNAL))}"
     return None

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, field, fields, replace
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta, Struct, structs
 
 from topologies import keys, toml
 from topologies.dimension import NUMBER, Dimension
@@ -126,7 +126,17 @@ def pairs(part: Any, *, defaults: bool = True) -> list[tuple[str, str]]:
 
 
 def keys_of(of: type[Any]) -> Iterator[tuple[str, Kind, object]]:
-    """Return (field, kind, default) of every field of a part that is a key of files; MISSING: it has no default."""
+    """Return (field, kind, default) of every field of a part that is a key of files; MISSING: it has no default.
+
+    A field of a message has its kind among what annotates its type.
+    """
+    if issubclass(of, Struct):
+        for one in structs.fields(of):
+            for kind in getattr(one.type, "__metadata__", ()):
+                if isinstance(kind, Kind):
+                    required = None if kind.optional else MISSING
+                    yield one.name, kind, required if one.default is NODEFAULT else one.default
+        return
     for each in fields(of):
         if "kind" in each.metadata:
             yield each.name, each.metadata["kind"], each.default

@@ -117,9 +117,9 @@ _NUMBERS: Any = Annotated[
 ]
 
 
-def text(about: str = "a text, not empty") -> Kind:
+def text(about: str = "a text, not empty", *, optional: bool = False) -> Kind:
     """Return the kind of texts that are not empty; `about` describes what they name."""
-    return Kind(Annotated[str, Meta(min_length=1)], about, takes="text")
+    return Kind(Annotated[str, Meta(min_length=1)], about, takes="text", optional=optional)
 
 
 def choice(options: Iterable[str]) -> Kind:

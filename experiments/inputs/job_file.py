@@ -1,7 +1,7 @@
 """A job of a user's own, in TOML: a file of its own, or one of a scenario's `[[jobs]]`.
 
-Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JobKeys); of a workload `[params]`, of a program
-`command` and its kin (ProgramKeys) and `[environment]`.
+Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JobSpec); of a workload `[params]`, of a program
+`command` and its kin (Program) and `[environment]`.
 """
 
 from __future__ import annotations
@@ -9,69 +9,22 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, within
+from testbed.bounds import within
 from testbed.messages import JobSpec
-from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
+from testbed.program import GRACE_S, Program, Variable, wrong
 from testbed.workloads.base import load_workload, params_of
 from testbed.workloads.submission import EXECUTABLE, cannot_run
-from topologies import keys, reading, toml
-from topologies.dimension import Dimension
+from topologies import reading, toml
 from topologies.errors import SpecError
-from topologies.fields import quantity, values_of, whole
-from topologies.keys import declared, optional
-from topologies.spec import MAX_GPUS
+from topologies.fields import values_of
 from topologies.tables import Table
 
-_LONGEST_S: Final = 1e6
-_BIGGEST: Final = float(LARGEST_PAYLOAD_BYTES)
 _PARAM: Final = "a text, a number, true or false"
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobKeys:
-    """The keys of every job; fields as those of a JobSpec."""
-
-    # of the job; if left out, the file's
-    name: str | None = optional(keys.text("a name"))
-    # `synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`
-    workload: str = declared(keys.text("a built-in workload, or module:Class"), "synthetic")
-    steps: int = whole(1, LARGEST_STEP)  # that make the job
-    # GPU time of one step: what a lost step costs
-    step_s: float = quantity(Dimension.DURATION, above=True, high=_LONGEST_S)
-    # size of a checkpoint; of a live one at most 34 GB
-    payload_bytes: float = quantity(Dimension.SIZE, low=1.0, high=_BIGGEST)
-    memory_bytes: float = quantity(Dimension.SIZE, 0.0, high=_BIGGEST)  # that its GPU must have
-    # CUDA compute capability that its GPU must have
-    min_capability: float = quantity(Dimension.NUMBER, 0.0, high=1000.0)
-    gpus: int = whole(1, MAX_GPUS, 1)  # of one host: it computes on all of them
-    # L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs
-    loss_budget_s: float = quantity(Dimension.DURATION, 900.0, above=True, high=1e9)
-    # for its process to end when it is cancelled, and for a program (10 s) to checkpoint; real time
-    grace_s: float = quantity(Dimension.DURATION, 2.0, high=1e6)
-
-
-@dataclass(frozen=True)
-class ProgramKeys:
-    """The keys of a job that is a program; fields as those of a Program."""
-
-    # the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments
-    command: tuple[str, ...] | None = optional(keys.texts("a program and its arguments", repeats=True))
-    # where it runs; if left out, in a new folder of each attempt, which is gone with it
-    working_directory: str = declared(keys.text("a folder"), "")
-    # `itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used
-    checkpoint_by: str = declared(keys.choice(("itself", "criu")), "itself")
-    # in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`
-    checkpoint_directory: str = declared(keys.text("a relative path without `..`"), "checkpoint")
-    # asks it for a checkpoint; `none`: it takes them of itself
-    checkpoint_signal: str = declared(keys.choice((*SIGNALS, NO_SIGNAL)), "SIGTERM")
-    # with which it exits when it has checkpointed, to be started again
-    checkpoint_exit_code: int = whole(1, 255, CHECKPOINT_EXIT_CODE)
 
 
 def load_job(path: Path) -> JobSpec:
@@ -120,7 +73,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     """Return the job that a table describes; `folder` is where relative paths begin. SpecError."""
-    read = vars(JobKeys(**values_of(JobKeys, table, within_limits=True)))
+    read = {"name": name, **values_of(JobSpec, table, within_limits=True)}
     program = _program(table, folder) if table.has("command") else None
     given = _scalars(table, "params") if program is None else {}
     if program is not None and not table.has("workload"):
@@ -128,7 +81,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     if program is not None and not table.has("grace"):
         read["grace_s"] = GRACE_S
     table.done()
-    read |= {"name": read["name"] or name, "payload_bytes": round(read["payload_bytes"])}
+    read["payload_bytes"] = round(read["payload_bytes"])
     spec = JobSpec(**read, params=given, program=program)
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
@@ -140,11 +93,11 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
 
 
 def _program(table: Table, folder: Path) -> Program:
-    read = vars(ProgramKeys(**values_of(ProgramKeys, table, within_limits=True)))
-    command, *arguments = read["command"] or [""]
+    read = values_of(Program, table, within_limits=True)
+    command, *arguments = read["command"]
     if "/" in command:
         command = str((folder / command).absolute())
-    if read["working_directory"]:
+    if "working_directory" in read:
         read["working_directory"] = str((folder / read["working_directory"]).absolute())
     environment = {key: str(value) for key, value in _scalars(table, "environment").items()}
     for key in environment:

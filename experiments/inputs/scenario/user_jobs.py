@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from experiments.inputs.job_file import JobKeys, ProgramKeys, read_job
+from experiments.inputs.job_file import read_job
 from experiments.inputs.scenario.job import JobArrival, JobDraw
 from testbed.messages import JobSpec
+from testbed.program import Program
 from testbed.workloads.submission import EXECUTABLE, cannot_be_made
 from topologies import keys, toml
 from topologies.dimension import Dimension
@@ -60,14 +61,14 @@ def check_names(arrivals: Iterable[JobArrival], *, beside_generated: bool) -> No
 def toml_of(at_s: float, given: JobSpec) -> Iterator[str]:
     """Yield the lines of a job's table, without the head."""
     yield f"at = {AT.text(at_s)}"
-    for name, kind, _ in keys_of(JobKeys):
+    for name, kind, _ in keys_of(JobSpec):
         value = getattr(given, name)
         if value is not None and not (name == "workload" and value == EXECUTABLE):
             yield _line(kind, name, value)
     if given.params:
         yield f"params = {toml.inline((key, _scalar(value)) for key, value in given.params.items())}"
     if (program := given.program) is not None:
-        for name, kind, _ in keys_of(ProgramKeys):
+        for name, kind, _ in keys_of(Program):
             if value := getattr(program, name):
                 yield _line(kind, name, value)
         if program.environment:
