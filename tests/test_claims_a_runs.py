@@ -27,6 +27,7 @@ from experiments.claims.paper_b.learning import LearningSize
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
+from experiments.results import statistics
 from experiments.worlds.virtual import simulate
 
 TINY_DAYS = 0.25
@@ -50,7 +51,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gap, "EPOCHS", dict.fromkeys(gap.LENGTHS_S, 40))
     monkeypatch.setattr(both_papers, "QUICK_DAYS", 0.15)
     monkeypatch.setattr(both_papers, "LOADS", (0.3, 0.9))
-    monkeypatch.setattr(learning, "QUICK", LearningSize(600, 3, 400, 2, 0.05))
+    monkeypatch.setattr(learning, "QUICK", LearningSize(400, 3, 300, 2, 0.05))
+    monkeypatch.setattr(statistics, "POOLED_RESAMPLES", 200)
 
 
 def config(out: Path, name: str) -> Config:

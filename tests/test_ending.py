@@ -109,7 +109,7 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
 def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "swept"
-    words = ["sweep", "example:lab", "--seeds", "1:500", "--workers", "2", "--out", str(out)]
+    words = ["sweep", "example:lab", "--seeds", "1:60", "--workers", "2", "--out", str(out)]
     argv = [*CLI, *words]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         while not ((out / "runs.jsonl").exists() and (out / "runs.jsonl").stat().st_size > 0):
