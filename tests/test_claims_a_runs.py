@@ -8,6 +8,7 @@ import pytest
 from experiments.claims import both_papers
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.panels import draw
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.pages import PICTURE, results_page, write_index
@@ -21,7 +22,7 @@ from experiments.claims.paper_a import (
     gap_runs,
     reclaim_bursts,
 )
-from experiments.claims.paper_a.campus_runs import Variation, Wanted, play, played
+from experiments.claims.paper_a.campus_runs import Variation, Wanted, play
 from experiments.claims.paper_b import learning
 from experiments.claims.paper_b.learning import LearningSize
 from experiments.claims.registry import CLAIMS
@@ -103,8 +104,8 @@ def test_a_run_that_one_claim_has_had_is_not_run_again_by_another(
 
     monkeypatch.setattr(campus_runs, "play", counting)
     tasks = {"one": [Wanted("reclaimnet", seed, 3.0).task for seed in (1, 2)]}
-    first = played(tasks, config(tmp_path, "A-one"))
-    other = played(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
+    first = gather(tasks, config(tmp_path, "A-one"))
+    other = gather(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
     assert other["one"] == first["one"]
     assert [each.system for each in seen] == ["reclaimnet", "reclaimnet", "static"]
 

@@ -6,16 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from experiments.claims.framework import values
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.runs import gather
+from experiments.runtime import revision
 from experiments.runtime.tasks import RUNS, Result, Task, results_of
-
-HERE = (sys.modules[__name__],)
 
 
 def square(number: int, log: Path) -> Result:
@@ -29,8 +26,8 @@ def tasks(numbers: Sequence[int], log: Path) -> list[Task]:
     return [Task(f"square of {number}", square, (number, log)) for number in numbers]
 
 
-def sweep(tasks: Sequence[Task], config: Config, modules: Sequence[ModuleType] = HERE) -> list[Result]:
-    return gather({"": tasks}, config, modules)[""]
+def sweep(tasks: Sequence[Task], config: Config) -> list[Result]:
+    return gather({"": tasks}, config)[""]
 
 
 def ran(log: Path) -> list[int]:
@@ -48,10 +45,11 @@ def test_a_sweep_goes_on_where_it_stopped_even_within_a_line(tmp_path: Path) -> 
     assert ran(log) == [1, 2, 3, 3, 4]
 
 
-def test_results_of_other_code_are_not_used(tmp_path: Path) -> None:
+def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     sweep(tasks([1], log), Config(tmp_path / "claim"))
-    sweep(tasks([1], log), Config(tmp_path / "claim"), (values,))
+    monkeypatch.setattr(revision, "program", lambda: "another text")
+    sweep(tasks([1], log), Config(tmp_path / "claim"))
     assert ran(log) == [1, 1]
 
 

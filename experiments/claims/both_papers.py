@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +10,9 @@ from controller.core.model import facts as f
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row, paired_row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import below, near
-from experiments.claims.paper_a.campus_runs import played
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import generate, loaded_campus
 from experiments.inputs.traces.loaded_campus import DELTA_H, K
@@ -81,7 +80,7 @@ def run(config: Config) -> Values:
         for name, (learner, level_max) in SYSTEMS.items()
         for load in LOADS
     }
-    found = played(wanted, config, (loaded_campus, sys.modules[__name__]))
+    found = gather(wanted, config)
     rows = [value for (name, load), runs in found.items() for value in _numbers(name, load, runs)]
     for load in LOADS:
         costs = ([run["cost"] for run in found[name, load]] for name in (LEARNED, FIXED))

@@ -1,6 +1,6 @@
 """Many independent tasks, wherever they are played: each result kept at once, so that a sweep resumes where it stopped.
 
-Results are lines of one file, `runs.jsonl`. A line carries the fingerprint of the code that made it: results of other code
+Results are lines of one file, `runs.jsonl`. A line carries the fingerprint of the project that made it: results of another text
 are not taken for those of this one, and need not be thrown away by hand.
 """
 

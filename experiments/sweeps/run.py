@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from bpf.caches import fingerprint
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import records_of
+from experiments.runtime import revision
 from experiments.runtime.engines import Engine
 from experiments.runtime.sudo_ownership import belonging_to_caller
 from experiments.runtime.tasks import RUNS, Task, results_of, silent
 from experiments.sweeps import play
 from experiments.sweeps.plan import SweepPlan, read_plan
 from experiments.sweeps.result import SweepResult
-from experiments.worlds.deciding import deciding_code
 from topologies.errors import SpecError
 
 
@@ -34,8 +32,8 @@ def run_sweep(
         Task(key, play.play_case, (case.scenario, plan.places, plan.of_records, plan.until_over))
         for case, key in zip(cases, keys, strict=True)
     ]
-    code = fingerprint((), *map(inspect.getsource, (*deciding_code(), play)))
-    found = results_of(tasks, out / RUNS if out else None, code, engine.opened, progress)
+    kept = out / RUNS if out else None
+    found = results_of(tasks, kept, revision.program(), engine.opened, progress)
     return SweepResult(plan, tuple(cases), tuple(found[key] for key in keys))
 
 

@@ -8,20 +8,15 @@ A variation is what a claim changes in the scenario; nothing else may differ bet
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from types import ModuleType
 from typing import Any
 
 from controller.user_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.runs import Case, gather
 from experiments.claims.paper_a import campus_result
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace, paper_campus
-from experiments.runtime.tasks import Result, Task
-from experiments.worlds.deciding import deciding_code
+from experiments.runtime.tasks import Task
 from experiments.worlds.oracle import run_oracle
 from experiments.worlds.virtual import simulate
 
@@ -115,27 +110,14 @@ def size_of(config: Config) -> CampusSize:
 
 
 def play(wanted: Wanted) -> dict[str, Any]:
-    """Play the run of one task; of the oracle also the mean gap and time of its windows."""
+    """Play the run of one task."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days)
     scenario, trace = wanted.variation.applied(scenario), wanted.variation.dealt(trace)
     if wanted.system != ORACLE:
         run = simulate(scenario, trace, wanted.seed, system=wanted.system)
         return campus_result.compact(run, trace)
     found = run_oracle(scenario, trace, wanted.seed)
-    windows = found.windows
-    gaps = [window.gap for window in windows]
-    solved = {
-        "gap": round(sum(gaps) / len(gaps), 6) if gaps else None,
-        "solve_s": round(sum(window.solve_s for window in windows) / max(1, len(windows)), 3),
-    }
     compact = campus_result.compact(found.run, trace)
     # it knows owners' moments: a mean over others would be of nothing that it was made for
     compact["expected_emergencies_s"] = compact["online_s"] = None
-    return {**compact, "schedule": found.schedule, "windows": solved}
-
-
-def played(
-    cases: Mapping[Case, Sequence[Task]], config: Config, modules: Iterable[ModuleType] = ()
-) -> dict[Case, list[Result]]:
-    """Return the results of each case in the order of its runs. `modules`: those that decide on them beside the worlds'."""
-    return gather(cases, config, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
+    return compact

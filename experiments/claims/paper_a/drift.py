@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,11 +10,12 @@ from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.rows import curve, mean_row, row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import drift_runs
 from experiments.claims.paper_a.campus_numbers import ratio_of_sums
-from experiments.claims.paper_a.campus_runs import FULL_SEEDS, QUICK_SEEDS, played
+from experiments.claims.paper_a.campus_runs import FULL_SEEDS, QUICK_SEEDS
 from experiments.claims.paper_a.drift_runs import (
     FACTOR,
     WINDOWS_H,
@@ -45,7 +45,7 @@ def run(config: Config) -> Values:
         for system in SYSTEMS
     }
     cases[ESTIMATE] = [Task(f"drift: estimators, seed {n}", watch, (n,)) for n in seeds]
-    found = played(cases, config, (drift_runs, sys.modules[__name__]))
+    found = gather(cases, config)
     seen = found.pop(ESTIMATE)
     parts = {
         system: [losses_by_part(run, Drift(n, *days)) for n, run in zip(seeds, runs, strict=True)]

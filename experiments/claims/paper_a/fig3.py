@@ -9,11 +9,12 @@ import numpy as np
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Point, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.campus_runs import size_of
 from experiments.claims.paper_a.table3 import settings
 from experiments.runtime.tasks import Result
 
@@ -50,7 +51,7 @@ METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 def run(config: Config) -> Values:
     """Return the runs of Table III."""
     size = size_of(config)
-    runs = played({system: size.runs(system) for system in SYSTEMS}, config)
+    runs = gather({system: size.runs(system) for system in SYSTEMS}, config)
     rows = [
         value
         for system in SYSTEMS

@@ -11,11 +11,12 @@ import numpy as np
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel, label
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import EMERGENCY, Metric, quantile, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import ORACLE, Variation, played, size_of
+from experiments.claims.paper_a.campus_runs import ORACLE, Variation, size_of
 from experiments.claims.paper_a.table3 import settings
 from experiments.runtime.tasks import Result
 
@@ -73,7 +74,7 @@ def run(config: Config) -> Values:
     """Run the classes by themselves; take the regimes from Table III's runs."""
     size, classes = size_of(config), Variation(payloads_mb=tuple(CLASSES.values()))
     cases = {("class", system): size.runs(system, classes) for system in SYSTEMS}
-    runs = played(cases | {("day", system): size.runs(system) for system in (*MOVING, B7)}, config)
+    runs = gather(cases | {("day", system): size.runs(system) for system in (*MOVING, B7)}, config)
     rows: list[Value] = []
     for name, metric in BY_CLASS.items():
         rows += _rows(name, metric, {system: runs["class", system] for system in SYSTEMS})

@@ -8,11 +8,12 @@ import numpy as np
 
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel, label
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import above, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import UTILISATION, Metric, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.campus_runs import size_of
 from experiments.claims.paper_a.table3 import settings
 from experiments.results.statistics import pooled
 from topologies.files import campus54
@@ -43,7 +44,7 @@ OF_LENT = Metric(
 def run(config: Config) -> Values:
     """Return the runs of Table III."""
     size = size_of(config)
-    runs = played({system: size.runs(system) for system in SYSTEMS}, config)
+    runs = gather({system: size.runs(system) for system in SYSTEMS}, config)
     rows: list[Value] = []
     for system in SYSTEMS:
         published = {UTILISATION.quantity: PUBLISHED[system]}

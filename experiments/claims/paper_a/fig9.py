@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_numbers import DOWNTIME, WORK_LOSS
-from experiments.claims.paper_a.campus_runs import AS_IS, Variation, played, size_of
+from experiments.claims.paper_a.campus_runs import AS_IS, Variation, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 from experiments.claims.paper_a.table3 import DEGRADATION, settings
 
@@ -51,7 +52,7 @@ def run(config: Config) -> Values:
     """Run each parameter alone, the others at their defaults."""
     size = size_of(config)
     cases = {(p, v): size.runs(SYSTEM, variation(p, v)) for p, values in SWEEPS.items() for v in values}
-    runs = played(cases, config)
+    runs = gather(cases, config)
     rows: list[Value] = []
     for (parameter, value), some in runs.items():
         name, standard = cell(parameter, value), cell(parameter, DEFAULTS[parameter])

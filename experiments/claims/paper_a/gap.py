@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 
 from experiments.claims.framework.claim import Check, ClaimKind, Config
@@ -12,14 +11,12 @@ from experiments.claims.framework.rows import mean_row, row
 from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
-from experiments.claims.paper_a import gap_runs
 from experiments.claims.paper_a.campus_moments import gap_of_moments, window_hazards, windows_left
 from experiments.claims.paper_a.campus_numbers import WORK_LOSS
-from experiments.claims.paper_a.campus_runs import FULL_DAYS, played, size_of
+from experiments.claims.paper_a.campus_runs import FULL_DAYS, size_of
 from experiments.claims.paper_a.gap_runs import one_run, predicted_gap
 from experiments.inputs.traces import paper_campus
 from experiments.runtime.tasks import Task
-from experiments.theory.paper_a import theorems
 
 PRINTED_CORRELATION = 0.39  # of hazard and 1/B, F4
 PRINTED_GAP, PRINTED_MEASURED = (
@@ -47,7 +44,7 @@ def run(config: Config) -> Values:
         ]
         for c, s in cases
     }
-    found = gather(tasks, config, (gap_runs, theorems, sys.modules[__name__]))
+    found = gather(tasks, config)
     rows = [
         Value(  # what eq. (6) gives for the moments that the paper prints
             "the paper's moments",
@@ -93,7 +90,7 @@ def _campus(config: Config) -> Iterator[Value]:
     note = "eq. (6) of the hazards and bandwidths of 61 days in windows of ten minutes"
     yield mean_row(ON_CAMPUS, TV_FI, "predicted gap", "%", predicted, note)
     systems = TV_FI, "reclaimnet"
-    fixed, adaptive = played({system: size.runs(system) for system in systems}, config).values()
+    fixed, adaptive = gather({system: size.runs(system) for system in systems}, config).values()
     apart = WORK_LOSS.compared(
         fixed, adaptive, lambda one, other: 100.0 * (one / other - 1.0) if other else math.nan
     )

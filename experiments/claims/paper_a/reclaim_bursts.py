@@ -8,7 +8,6 @@ research flow crosses the same uplink: either greedy, or a reference workload th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +15,8 @@ from math import inf
 from typing import Any
 
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.runs import Case
-from experiments.claims.paper_a.campus_runs import FULL_SEEDS, played
+from experiments.claims.framework.runs import Case, gather
+from experiments.claims.paper_a.campus_runs import FULL_SEEDS
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.inputs.traces.streams import stream
@@ -172,7 +171,7 @@ class _Watch:
 def waves_of(cases: Mapping[Case, Sequence[Wave]], config: Config) -> dict[Case, list[Result]]:
     """Return the results of each case in the order of its waves, kept beside the other runs of paper A's claims."""
     tasks = {case: [wave.task for wave in waves] for case, waves in cases.items()}
-    return played(tasks, config, (sys.modules[__name__],))
+    return gather(tasks, config)
 
 
 def seeds_of(config: Config) -> range:

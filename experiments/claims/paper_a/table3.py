@@ -8,11 +8,12 @@ from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.rows import mean_row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
-from experiments.claims.paper_a.campus_runs import ORACLE, played, size_of
+from experiments.claims.paper_a.campus_runs import ORACLE, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 from experiments.runtime.tasks import Result
 
@@ -64,7 +65,7 @@ def systems_of(config: Config) -> tuple[str, ...]:
 def run(config: Config) -> Values:
     """Run every system on the campus, and in waves of seven."""
     systems, size = systems_of(config), size_of(config)
-    runs = played({system: size.runs(system) for system in systems}, config)
+    runs = gather({system: size.runs(system) for system in systems}, config)
     rows = [
         value
         for system in systems

@@ -12,10 +12,11 @@ from controller.core.policies.table import ABLATION
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.rows import row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
-from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.campus_runs import size_of
 from experiments.claims.paper_a.table3 import CELLS, DEGRADATION, degradations, panels, settings
 from experiments.results.statistics import pooled
 from experiments.runtime.tasks import Result
@@ -46,8 +47,8 @@ def run(config: Config) -> Values:
     """Run all eight subsets; three of them are rows of Table III, and its runs."""
     size = size_of(config)
     cases = {subset: size.runs(ABLATION[subset]) for subset in PUBLISHED}
-    [bamboo] = played({"bamboo": size.runs("bamboo")}, config).values()
-    runs = played(cases, config)
+    [bamboo] = gather({"bamboo": size.runs("bamboo")}, config).values()
+    runs = gather(cases, config)
     rows: list[Value] = []
     for subset, printed in PUBLISHED.items():
         published = {"work loss": printed[0], "downtime": printed[1]}

@@ -30,7 +30,6 @@ from experiments.claims.paper_b.learning_runs import (
     SETTLED,
     SMALL,
     SYSTEMS,
-    deciding_code,
     grid,
     label,
     labels,
@@ -148,7 +147,7 @@ def run(cases: Sequence[LearningCase], config: Config) -> Values:
                 Task(key.format(seed), one_run, (case.exact, system, start, seed, jobs, size.slow_jobs))
                 for seed in range(seeds)
             ]
-    results = gather(tasks, config, deciding_code())
+    results = gather(tasks, config)
     rows: list[Value] = []
     curves: list[Point] = []
     for case in cases:

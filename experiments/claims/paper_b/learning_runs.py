@@ -1,28 +1,21 @@
 """Runs of one system: the controllers, the run, and the result kept of it.
 
-Everything here decides on a result. So kept results are only used again while this file, and the modules of
-`deciding_code`, stay as they were. `learning` reads the results.
+`learning` reads the results.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 
-from controller.core.queueing import queue
 from controller.core.queueing import replay as replaying
-from controller.core.queueing.controllers import age, controller, replay
+from controller.core.queueing.controllers import controller
 from controller.numerics.arrays import Floats
 from experiments.claims.paper_b import algorithm1_printed
 from experiments.runtime.tasks import Result
-from experiments.theory import laws
-from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import Target
-from experiments.worlds.queue import controller_runs
 from experiments.worlds.queue import history as drawn
 from experiments.worlds.queue.controller_runs import LEARNERS, STEP_PER_H, follow
 
@@ -70,13 +63,6 @@ def labels() -> dict[str, tuple[str, float]]:
 def grid(jobs: int) -> Floats:
     """Return the numbers of jobs at which curves have a point."""
     return np.unique(np.geomspace(10, jobs, POINTS).astype(int)).astype(np.float64)
-
-
-def deciding_code() -> tuple[ModuleType, ...]:
-    """Return the modules that decide on a result."""
-    controllers = (queue, replaying, controller, replay, age)
-    courses = (algorithm1_printed, controller_runs, drawn, laws, targets)
-    return (*controllers, *courses, sys.modules[__name__])
 
 
 def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:

@@ -15,10 +15,10 @@ from statistics import fmean
 from experiments.claims.framework.claim import Check, Config
 from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row, paired_row
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.campus_runs import played
 from experiments.claims.paper_a.table3 import OURS
-from experiments.claims.policy_comparison import owner_records, ranking
+from experiments.claims.policy_comparison import ranking
 from experiments.claims.policy_comparison.owner_records import (
     LOAD,
     MAX_DAYS,
@@ -49,7 +49,7 @@ def run(config: Config) -> Values:
         for case in found_cases
         for system in systems
     }
-    found = played(wanted, config, (owner_records,))
+    found = gather(wanted, config)
     values = Values((*ranking.rows(found), *_over_records(found_cases, found)))
     settings = {
         **ranking.told(values, found),
