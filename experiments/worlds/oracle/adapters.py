@@ -35,7 +35,7 @@ from controller.core.placement.select import (
     select,
 )
 from controller.core.policies.table import Policy
-from experiments.worlds.oracle.problem import Booking, Plan
+from experiments.worlds.oracle.problem import Booking, SchedulePlan
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
 
@@ -54,7 +54,7 @@ class OraclePolicy(Policy):
 class Columns:
     """The oracle's P1, P2 and P3, by its plan."""
 
-    plan: Plan
+    plan: SchedulePlan
     transfer_times: TransferTimes
     now_s: Callable[[], float]
 

@@ -1,8 +1,8 @@
 """Lists of destinations, times and rates to choose from in a window; time is relaxed to them, nowhere else.
 
 For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
-handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may
-hold its checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A
+handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; only a store that no owner takes
+may hold its checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A
 chain of checkpoints (see `transfer_times`) ends with the stay, at the full rate of its path, unless others may need the
 links then: the nearest of those *rivals*, up to `MOST_RIVALS`, are packed before the end of the stay, and the chain may
 end where they begin. By exchange, transfers one after the other at the full rate lose less than transfers side by side.
@@ -22,7 +22,6 @@ from experiments.worlds.oracle.transfer_times import PlannedSending, TransferTim
 from topologies.spec import Campus
 
 MOST_TARGETS = 4
-MOST_PARKED = 2  # of these may also only hold the checkpoint, while the job waits in the queue
 MOST_RIVALS = 3
 FAR = 4.0  # times as long as its own checkpoints take, before its end, others are looked at
 DOWNTIME_WEIGHT = 1e-3  # of a second of downtime beside one of lost work: it only decides between equals
@@ -85,8 +84,6 @@ class Choices:
             {host.name: host.gpus for host in self.campus.hosts},
             self.transfer_times.budgets,
             tuple(taken),
-            self.now_s,
-            self.horizon_s,
             frozenset((node.runner.name, node.stay) for node in nodes),
         )
 
@@ -109,8 +106,7 @@ class Choices:
                         reached.append((outlook_s, target.host, target))
             ranked = sorted(reached, key=lambda each: each[:2])
             targets = [target for _, _, target in ranked[:MOST_TARGETS]]
-            nearest = targets[0].host if targets else self.store
-            first = self._sending(runner, stay.host, nearest, end_s) if nearest is not None else None
+            first = self._nearest(runner, stay, targets, end_s)
             busy_s = 0.0 if first is None else end_s - first.begins_s[0]
             yield ChoiceNode(runner, stay, since[stay], tuple(targets), busy_s)
             for target in targets:
@@ -135,9 +131,12 @@ class Choices:
         links = self.transfer_times.routes.route(source, destination)
         return self.transfer_times.sending(runner.spec, links, end_s, self.beside)
 
-    def _after(self, runner: RunningJob, stay: Stay) -> float:
-        """Return the cost of a stay that ends after the window; one that ends in it is a node, and has costs of its own."""
-        return 0.0 if stay.until_s < self.horizon_s else self._outlook_s(runner, stay)
+    def _nearest(
+        self, runner: RunningJob, stay: Stay, targets: Sequence[Stay], end_s: float
+    ) -> PlannedSending | None:
+        """Return checkpoints to the best target, or to the store where there is none."""
+        nearest = targets[0].host if targets else self.store
+        return None if nearest is None else self._sending(runner, stay.host, nearest, end_s)
 
     def _outlook_s(self, runner: RunningJob, stay: Stay) -> float:
         """Return the cost of its end for a job that is alone: none if the job is over, little with a long notice."""
@@ -178,54 +177,46 @@ class Choices:
         rivals.sort(key=lambda other: (abs(other.at_s - node.at_s), other.stay.host, other.runner.name))
         groups = [rivals[:size] for size in range(min(MOST_RIVALS, len(rivals)) + 1)]
         ends_s = {r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s}
-        ends_s.update(min(node.at_s, self._begin_s(group, most)) for group in groups for most in (1, None))
+        ends_s.update(min(node.at_s, self._begin_s(group)) for group in groups)
         after_s = {sum(rival.busy_s for rival in group) for group in groups}
-        for rank, target in enumerate(node.targets):
+        last_first_s = sorted(ends_s, reverse=True)
+        for target in node.targets:
             yield from self._migrations(node, target, after_s, taken)
-            for end_s in sorted(ends_s, reverse=True):
-                yield from self._checkpoints(node, target, end_s, parks=rank < MOST_PARKED)
+            for end_s in last_first_s:
+                yield from self._checkpoints(node, target.host, target, end_s)
         if self.store is not None:
-            kept = Stay(self.store, -inf, inf, inf)
-            for end_s in sorted(ends_s, reverse=True):
-                yield from self._checkpoints(node, kept, end_s, parks=True, runs=False)
+            for end_s in last_first_s:
+                yield from self._checkpoints(node, self.store, None, end_s)
 
-    def _begin_s(self, group: Iterable[ChoiceNode], most: int | None) -> float:
-        """Return when the first of these begins, each as late as can be and no two at once.
-
-        Each is for the slowest of its `most` best targets.
-        """
+    def _begin_s(self, group: Iterable[ChoiceNode]) -> float:
+        """Return when the first of these begins, each to its best target, as late as can be and no two at once."""
         begin_s = inf
         for node in sorted(group, key=lambda node: -node.at_s):
             end_s = min(begin_s, node.at_s)
-            holders = [target.host for target in node.targets[:most]]
-            if not holders and self.store is not None:
-                holders = [self.store]
-            sendings = [self._sending(node.runner, node.stay.host, to, end_s) for to in holders]
-            begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
+            first = self._nearest(node.runner, node.stay, node.targets, end_s)
+            begin_s = end_s if first is None else min(end_s, first.begins_s[0])
         return begin_s
 
     def _checkpoints(
-        self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool, runs: bool = True
+        self, node: ChoiceNode, holder: str, to: Stay | None, end_s: float
     ) -> Iterator[Handover]:
         """Yield a chain that ends there, if there is time for it; else its last checkpoint alone, whole.
 
-        `runs`: the job may go on there; `parks`: it may wait meanwhile.
+        `to` None: the job waits in the queue.
         """
         runner, stay, transfer_times = node.runner, node.stay, self.transfer_times
-        earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
-        sending = self._sending(runner, stay.host, target.host, end_s)
+        earliest_s = max(self.now_s, node.since_s, -inf if to is None else to.from_s + LENT_FOR_S)
+        sending = self._sending(runner, stay.host, holder, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
-            links = transfer_times.routes.route(stay.host, target.host)
+            links = transfer_times.routes.route(stay.host, holder)
             sending = transfer_times.whole(runner.spec.payload_bytes, links, end_s, self.beside)
         if sending is None or sending.begins_s[0] < earliest_s:
             return
-        loss_s, taken = node.at_s - end_s + sending.lead_s, sending.bookings
-        begun = (sending.begins_s, loss_s)
-        if runs:
-            cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
-            yield Handover(runner.name, stay, target, target.host, False, *begun, cost_s, taken)
-        if parks:
-            yield Handover(runner.name, stay, None, target.host, False, *begun, loss_s + WAIT_S, taken)
+        loss_s = node.at_s - end_s + sending.lead_s
+        cost_s = loss_s + (WAIT_S if to is None else DOWNTIME_WEIGHT * transfer_times.restart_s)
+        yield Handover(
+            runner.name, stay, to, holder, False, sending.begins_s, loss_s, cost_s, sending.bookings
+        )
 
     def _migrations(
         self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Booking]
@@ -238,7 +229,7 @@ class Choices:
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
         lasts_s = runner.spec.payload_bytes / (GOODPUT * grant)
-        weight_s = DOWNTIME_WEIGHT * (lasts_s + self.transfer_times.restart_s) + self._after(runner, target)
+        weight_s = DOWNTIME_WEIGHT * (lasts_s + self.transfer_times.restart_s)
         first_s = stay.notice_s + self._lead_in_s(runner)
         begins_s = {first_s + wait_s for wait_s in after_s} | {each.until_s for each in taken}
         if len(begins_s) > 1:

@@ -7,11 +7,12 @@ known as well, only what it leaves is: constant within an epoch. All of it is th
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf
+from functools import cached_property
+from math import inf
 
 from controller.core.model.cluster import Cluster
 from controller.core.network.links import LEAST_FALL
@@ -111,32 +112,24 @@ class LinkBudgets:
     begin_s: float = 0.0
     epoch_s: float = inf
 
+    @cached_property
+    def _from_s(self) -> list[float]:
+        return [-inf, *(self.begin_s + n * self.epoch_s for n in range(1, len(self.rows)))]
+
     def path(self, links: Links, at_s: float) -> float:
         """Return the rate of the narrowest link from that moment on; infinite of none."""
-        last = len(self.rows) - 1
-        epoch = floor((at_s - self.begin_s) / self.epoch_s) if last else 0
-        return self._narrowest(links, max(0, min(last, epoch)))
+        row = self.rows[bisect_right(self._from_s, at_s) - 1]
+        return min([row[link] for link in links], default=inf)
 
     def changes_s(self, from_s: float, until_s: float) -> list[float]:
         """Return the moments at which epochs begin between two moments, both excluded."""
-        if len(self.rows) == 1:
-            return []
-        first = max(1, floor((from_s - self.begin_s) / self.epoch_s) + 1)
-        last = min(len(self.rows) - 1, ceil((until_s - self.begin_s) / self.epoch_s) - 1)
-        return [self.begin_s + n * self.epoch_s for n in range(first, last + 1)]
+        return self._from_s[bisect_right(self._from_s, from_s) : bisect_left(self._from_s, until_s)]
 
     def backwards(self, links: Links, until_s: float) -> Iterator[tuple[float, float, float]]:
         """Yield (from, until, rate) of the path, epoch by epoch into the past; the first of all has no begin."""
-        n = ceil((until_s - self.begin_s) / self.epoch_s) if len(self.rows) > 1 else 0
-        for epoch in range(max(0, min(len(self.rows), n) - 1), 0, -1):
-            from_s = self.begin_s + epoch * self.epoch_s
-            yield from_s, until_s, self._narrowest(links, epoch)
+        for from_s in reversed(self._from_s[: bisect_left(self._from_s, until_s)]):
+            yield from_s, until_s, self.path(links, from_s)
             until_s = from_s
-        yield -inf, until_s, self._narrowest(links, 0)
-
-    def _narrowest(self, links: Links, epoch: int) -> float:
-        row = self.rows[epoch]
-        return min([row[link] for link in links], default=inf)
 
 
 @dataclass(frozen=True, slots=True)

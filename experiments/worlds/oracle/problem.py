@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 
 from experiments.worlds.oracle.future import ClassBudgets, Future, Stay
 from testbed.messages import JobSpec
@@ -58,13 +57,22 @@ class Handover:
     migrates: bool  # P2 and P3 move it within the notice
     begins_s: tuple[float, ...]  # of its checkpoints
     loss_s: float  # work that is computed again
-    cost_s: float  # that, and what little its downtime and the stay after the window weigh
+    cost_s: float  # that, and what little its downtime weighs
     bookings: tuple[Booking, ...] = ()
 
     @property
     def leaves_s(self) -> float:
         """The moment from which it has a GPU of the next stay."""
         return self.stay.notice_s if self.migrates else self.stay.until_s
+
+    def rate_at(self, at_s: float) -> float:
+        """Return the rate of its transfer at that moment; 0 while its links are for others."""
+        return next((each.rate_bytes_per_s for each in self.bookings if each.holds_at(at_s)), 0.0)
+
+    @property
+    def firm_s(self) -> float:
+        """The moment from which it is not changed any more: its notice, or its first checkpoint."""
+        return self.stay.notice_s if self.migrates else min(self.begins_s, default=self.stay.until_s)
 
 
 @dataclass(frozen=True)
@@ -80,62 +88,45 @@ class WindowProblem:
     gpus: Mapping[str, int]
     budgets: ClassBudgets
     bookings: tuple[Booking, ...] = ()
-    begin_s: float = 0.0
-    horizon_s: float = inf
     nodes: frozenset[Node] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Answer for a window: chosen handovers, objective, best bound known, the number of variables, seconds of work.
+    """Answer for a window: chosen handovers, objective, and the best bound known.
 
     `status`: "optimal"; "time limit" (the best that was found by then); "nothing" (no plan was found by then). `gap`:
-    (objective - bound) / objective, 0 where there is nothing to lose; no plan can be better by more. `amends`: not a whole
-    window, but jobs that came to be elsewhere than planned, for the rest of one. Times in seconds of the run as played;
-    `solve_s` is the solver's own.
+    (objective - bound) / objective, 0 where there is nothing to lose; no plan can be better by more. `from_s`: the
+    second of the run as played at which it was planned. `amends`: not a whole window, but jobs that came to be
+    elsewhere than planned, for the rest of one.
     """
 
-    from_s: float
-    until_s: float
-    jobs: int
     chosen: tuple[Handover, ...]
-    objective_s: float
-    bound_s: float
-    gap: float
-    status: str
-    variables: int
-    solve_s: float
+    objective_s: float = 0.0
+    bound_s: float = 0.0
+    gap: float = 0.0
+    status: str = "optimal"
+    from_s: float = 0.0
     amends: bool = False
 
 
 @dataclass
-class Plan:
-    """The plan in force, by job."""
+class SchedulePlan:
+    """The plan in force. `where`: the stay that each job was last given to."""
 
     future: Future
     ways: dict[Node, Handover] = field(default_factory=dict)  # how a job leaves a stay
     on_way: set[Node] = field(default_factory=set)  # stays that the plan knows a job to come to
-    where: dict[str, Stay] = field(default_factory=dict)  # the stay that a job was last given to
-    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)  # of checkpoints on their way
+    where: dict[str, Stay] = field(default_factory=dict)
+    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)  # to a job's checkpoints, last
 
     def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Handover]) -> None:
-        """Put these ways in force."""
-        self.on_way.update((runner.name, runner.stay) for runner in runners)
-        for choice in chosen:
-            self.ways[choice.job, choice.stay] = choice
-            if choice.to is not None:
-                self.on_way.add((choice.job, choice.to))
+        """Put these ways in force, in place of all others."""
+        self.ways = {(way.job, way.stay): way for way in chosen}
+        self.on_way = {(runner.name, runner.stay) for runner in runners}
+        self.on_way.update((way.job, way.to) for way in self.ways.values() if way.to is not None)
 
     def way_of(self, job: str) -> Handover | None:
         """Return the way by which it leaves the stay that it was last given to; None: no plan, or it never has to."""
         stay = self.where.get(job)
         return None if stay is None else self.ways.get((job, stay))
-
-    def begun(self, now_s: float) -> list[Handover]:
-        """Return ways that are not changed any more: their first checkpoint has begun, or their notice runs."""
-        found = []
-        for way in self.ways.values():
-            from_s = way.stay.notice_s if way.migrates else min(way.begins_s, default=way.stay.until_s)
-            if from_s <= now_s < way.stay.until_s:
-                found.append(way)
-        return found

@@ -10,8 +10,7 @@ sets         jobs j; stays i (a host from when it is lent until its owner has it
              every migration on the list, and no other is on it.
 variables    x_{j,h} in {0,1}: job j takes the way h, which fixes t, d and r of the paper's x.
 objective    min sum cost_h x_{j,h}. cost_h is the rollback, from the last snapshot that is complete until the end of
-             the stay (0 of a migration). Added are the cost of the next stay if it ends beyond the window, and a
-             thousandth of the downtime, which only decides between equals.
+             the stay (0 of a migration). Added is a thousandth of the downtime, which only decides between equals.
 constraints  one way out of each end (sum_d x <= 1; the reclaims that hit a job are those of the hosts where it is):
                                               sum_{h from i} x_{j,h} = sum_{h to i} x_{j,h} + [j is on i at first];
              a GPU for every job, at each moment t at which one may come to stay i:
@@ -32,7 +31,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
-from time import process_time
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -52,9 +50,9 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
 
     Where HiGHS has found nothing by then, every job keeps to its stay and loses its work: see `Window.status`.
     """
-    choices, place = problem.handovers, (problem.begin_s, problem.horizon_s, len(problem.runners))
+    choices = problem.handovers
     if not choices:
-        return Window(*place, (), 0.0, 0.0, 0.0, "optimal", 0, 0.0)
+        return Window(())
     rows = [*_ways(problem), *_gpus(problem), *_links(problem, problem.budgets.together, of_migrations=False)]
     if problem.budgets.migrations is not problem.budgets.together:
         rows += _links(problem, problem.budgets.migrations, of_migrations=True)
@@ -63,7 +61,6 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     starts = np.cumsum([0, *(len(coefficients) for coefficients, _, _ in rows)])
     matrix = csr_array((values, columns, starts), shape=(len(rows), len(choices)))
     constraint = LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
-    began_s = process_time()
     result = milp(
         np.array([choice.cost_s for choice in choices]),
         integrality=np.ones(len(choices)),
@@ -71,7 +68,6 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
         constraints=constraint if rows else (),
         options={"time_limit": time_limit_s, "mip_rel_gap": gap},
     )
-    lasted_s = process_time() - began_s
     status = "optimal" if result.status == 0 else "time limit"
     if result.x is not None:
         found = tuple(choice for choice, x in zip(choices, result.x, strict=True) if x > 0.5)
@@ -83,7 +79,7 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     proved = result.mip_dual_bound is not None and np.isfinite(result.mip_dual_bound)
     bound_s = min(max(0.0, result.mip_dual_bound) if proved else 0.0, objective_s)
     left = (objective_s - bound_s) / objective_s if objective_s - bound_s > NOTHING else 0.0
-    return Window(*place, found, objective_s, bound_s, left, status, len(choices), lasted_s)
+    return Window(found, objective_s, bound_s, left, status)
 
 
 # ---------------------------------------------------------------- the constraints

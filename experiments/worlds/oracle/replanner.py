@@ -31,7 +31,7 @@ from experiments.inputs.traces import Trace
 from experiments.worlds.oracle.adapters import Columns
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.future import class_budgets_of, future_of
-from experiments.worlds.oracle.problem import Booking, Handover, Plan, RunningJob, Window
+from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, SchedulePlan, Window
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from experiments.worlds.virtual import VirtualWorld
@@ -83,7 +83,7 @@ class Replanner:
             cluster.protocol.writes_s,
             costs.snapshot_bytes_per_s,
         )
-        self._plan = Plan(future_of(world.env.campus, self._trace, BEGIN_S))
+        self._plan = SchedulePlan(future_of(world.env.campus, self._trace, BEGIN_S))
         cluster.policy = Columns(self._plan, self._transfer_times, lambda: world.now_s).seated(cluster)
         world.at(BEGIN_S, self._begin_window)
 
@@ -95,7 +95,7 @@ class Replanner:
             _, fact = world.facts[self._read]
             self._read += 1
             if self._differs(fact):
-                self._plan_all(self._until_s, amends=True)
+                self._plan_all(amends=True)
 
     def _differs(self, fact: object) -> bool:
         """Note a fact; return whether it calls for another plan."""
@@ -132,27 +132,26 @@ class Replanner:
     def _begin_window(self) -> None:
         end_s = self._world.now_s + self._window_s
         self._until_s = end_s + self._overlap_s
-        self._plan_all(end_s, amends=False)
+        self._plan_all(amends=False)
         self._world.at(end_s, self._begin_window)
 
-    def _plan_all(self, until_s: float, *, amends: bool) -> None:
+    def _plan_all(self, *, amends: bool) -> None:
         """Plan everything again but for what has begun."""
         now_s, jobs = self._world.now_s, self._cluster.jobs
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
         begun = [
             replace(way, bookings=()) if way.migrates else way  # P3 decides when it travels
-            for way in self._plan.begun(now_s)
-            if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
+            for way in self._plan.ways.values()
+            if way.firm_s <= now_s < way.stay.until_s
+            and (not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING))
         ]
-        reserved = self._reserved()
-        self._plan.ways, self._plan.on_way = {}, set()
         stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
         campus = self._world.env.campus
         store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
         choices = Choices(campus, self._plan.future, self._transfer_times, now_s, self._until_s, store)
-        answer = solve(choices.problem(runners, reserved, begun), self._time_limit_s)
-        self.windows.append(replace(answer, until_s=until_s, amends=amends))
+        answer = solve(choices.problem(runners, self._reserved(), begun), self._time_limit_s)
+        self.windows.append(replace(answer, from_s=now_s, amends=amends))
         self._plan.enter(runners, answer.chosen)
         for way in answer.chosen:
             if way in begun:
@@ -203,7 +202,7 @@ class Replanner:
             or not cluster.hosts[holder].usable
         ):
             return
-        rate = self._plan.granted_bytes_per_s[way.job] = self._rate_now(way)
+        rate = self._plan.granted_bytes_per_s[way.job] = way.rate_at(self._world.now_s)
         if job.standby != holder:
             forget_standby(cluster, job)
         job.standby = holder
@@ -218,10 +217,6 @@ class Replanner:
         cluster.tell(job.host, order)
         self._post()
 
-    def _rate_now(self, way: Handover) -> float:
-        """Return the plan's rate now; 0 while its links are for others."""
-        return next((r.rate_bytes_per_s for r in way.bookings if r.holds_at(self._world.now_s)), 0.0)
-
     def _regrant(self, way: Handover) -> None:
         """Change the rate that it is sure of; or do nothing, if it is no longer the plan."""
         flow = self._cluster.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
@@ -230,7 +225,7 @@ class Replanner:
         self._world.decide(ev.Woke())
         now = self._plan.ways.get((way.job, way.stay))
         is_planned = now is not None and now.holder == way.holder and not now.migrates
-        rate = self._rate_now(now) if now is not None and is_planned else 0.0
+        rate = now.rate_at(self._world.now_s) if now is not None and is_planned else 0.0
         flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
         if rate > 0.0:
             flow.rate_bytes_per_s = 0.0  # so that its sender learns of it however little it rises
