@@ -62,7 +62,7 @@ def test_options_are_in_mininets_units() -> None:
 
 def test_topos_take_mns_arguments() -> None:
     assert len(topos["three_tier"](hosts=5, buildings=2).hosts()) == 6
-    assert len(topos["campus54"]().hosts()) == 54
+    assert len(topos["campus"]("example:campus54").hosts()) == 54
 
 
 def test_what_a_controller_is_told_is_what_mininet_builds() -> None:

@@ -81,11 +81,6 @@ class CampusTopo(Topo):  # type: ignore[misc]
         return Topology(numbers, tuple(trunks), tuple(stations), Routes(self.campus).root)
 
 
-def campus54_topo() -> CampusTopo:
-    """Return the deployment of paper A."""
-    return CampusTopo(files.campus54())
-
-
 def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> CampusTopo:
     """Return a campus of any size; SpecError names the argument that is wrong."""
     return CampusTopo(presets.three_tier(hosts=hosts, buildings=buildings, on_demand=on_demand))
@@ -107,7 +102,6 @@ def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
 
 topos: dict[str, Callable[..., Topo]] = {
     "campus": CampusTopo,
-    "campus54": campus54_topo,
     "three_tier": three_tier_topo,
 }
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import socketserver
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,6 @@ from topologies.openflow import FromController, ToController
 log = logger("reclaimnet.openflow")
 
 LONGEST = 1 << 20  # of a line: thousands of ways
-MOST_CLIENTS = 32
 SEND_WITHIN_S = 1.0  # a client that does not read for so long is gone
 
 
@@ -36,39 +36,32 @@ class Client:
             self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
 
-class Clients:
-    """A listener for clients; each client's thread calls its callback with (client, message), None after the connection's end."""
+class Clients(socketserver.ThreadingUnixStreamServer):
+    """A listener for clients; each client's thread calls `take` with (client, message), None after the connection's end."""
 
-    def __init__(self, path: Path, hear: Callable[[Client, ToController | None], None]) -> None:
-        self._hear, self._slots = hear, threading.BoundedSemaphore(MOST_CLIENTS)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    daemon_threads = True
+
+    def __init__(self, path: Path, take: Callable[[Client, ToController | None], None]) -> None:
+        self.take = take
         path.unlink(missing_ok=True)
-        self._listener.bind(str(path))
+        super().__init__(str(path), _Connection)
         path.chmod(0o600)
-        self._listener.listen(MOST_CLIENTS)
-        threading.Thread(target=self._accept, name="clients", daemon=True).start()
+        threading.Thread(target=self.serve_forever, name="clients", daemon=True).start()
 
-    def _accept(self) -> None:
-        while True:
-            connection, _ = self._listener.accept()
-            if self._slots.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            else:
-                connection.close()
 
-    def _serve(self, connection: socket.socket) -> None:
-        client = Client(connection)
-        decoder = msgspec.json.Decoder(ToController)
+class _Connection(socketserver.StreamRequestHandler):
+    server: Clients
+
+    def handle(self) -> None:
+        """Pass on a client's messages until it leaves."""
+        client, decoder = Client(self.request), msgspec.json.Decoder(ToController)
         # sends give up after a while; reading waits for ever
-        connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDTIMEO, int(SEND_WITHIN_S).to_bytes(8, "little") + bytes(8)
-        )
+        limit = int(SEND_WITHIN_S).to_bytes(8, "little") + bytes(8)
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         try:
-            with connection, connection.makefile("rb") as lines:
-                while (line := lines.readline(LONGEST)) and line.endswith(b"\n"):
-                    self._hear(client, decoder.decode(line))
+            while (line := self.rfile.readline(LONGEST)).endswith(b"\n"):
+                self.server.take(client, decoder.decode(line))
         except (OSError, *UNDECODABLE) as error:
             log.warning("a client loses its connection: %s", error)
         finally:
-            self._slots.release()
-            self._hear(client, None)
+            self.server.take(client, None)
