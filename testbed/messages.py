@@ -585,14 +585,3 @@ class Observed(Message, frozen=True):
 
 
 ToOperator = Accepted | Cancelled | Rejected | Status | Noted | Observed | Refused
-
-# ---------------------------------------------------------------- owner -> agent (a local datagram; the map is what counts)
-
-
-class LookAtSwitch(Message, frozen=True):
-    """Notice that the owner has written the kill-switch map: look now instead of at the next sample."""
-
-    grace: bool = False
-
-
-FromOwner = LookAtSwitch

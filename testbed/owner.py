@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
 ANSWER_S = 0.5  # how long the agent may take to obey before the owner learns that it does not answer
-# `messages.LookAtSwitch`, by its grace, as `framing.Codec` has it (a test compares): an agent is notified before that is imported
-LOOK = {
-    False: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc2",
-    True: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc3",
-}
+LOOK = {False: b"look", True: b"look, with grace"}  # the datagram to the agent: the map is written
 
 
 class Switched:

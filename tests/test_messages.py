@@ -25,7 +25,6 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.io.owner_socket import OWNER
 from testbed.bounds import LONGEST_QUOTE
 from testbed.errors import LocalProtocolError, RemoteProtocolError
 from testbed.framing import Codec
@@ -41,7 +40,6 @@ CODECS: dict[str, tuple[Codec[Any], Any]] = {
     "to agents": (host.AGENT_OUT, m.ToAgent),
     "from operators": (host.OPERATOR_IN, m.FromOperator),
     "to operators": (host.OPERATOR_OUT, m.ToOperator),
-    "of owners": (OWNER, m.FromOwner),
     "of jobs": (w.CODEC, w.Order | w.Report),
     "hellos": (HELLO, Message),
     "manifests": (CONTENTS, Message),

@@ -23,8 +23,8 @@ from experiments.worlds.live import owners
 from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.world import LiveWorld
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.agent.io.owner_socket import OWNER, listen_to_owner
-from testbed.messages import LookAtSwitch
+from testbed.agent.io.owner_socket import listen_to_owner
+from testbed.owner import LOOK
 
 ROOT = Path(__file__).parents[1]
 
@@ -196,7 +196,7 @@ class Switch(KernelMaps):
         self.looks += 1
 
 
-@pytest.mark.parametrize("word", [OWNER.encode(LookAtSwitch()), b"nonsense"])
+@pytest.mark.parametrize("word", [LOOK[False], b"nonsense"])
 async def test_owner_who_never_reads_keeps_no_other_waiting(
     tmp_path: Path, word: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,7 +215,7 @@ async def test_owner_who_never_reads_keeps_no_other_waiting(
                         await trio.sleep(0.001)
                 with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner:
                     await owner.bind(str(tmp_path / "reads"))
-                    await owner.sendto(OWNER.encode(LookAtSwitch()), str(path))
+                    await owner.sendto(LOOK[False], str(path))
                     assert await owner.recv(16) == b"done"
             nursery.cancel_scope.cancel()
     assert len(caplog.records) <= 2

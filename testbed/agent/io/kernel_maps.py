@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import inf
 
 import trio
@@ -31,18 +30,6 @@ LOG = logger("agent")
 
 # of each class that is reported: its name, and which words of memory are its counters
 _COUNTED = [(name.value, 4 * number) for name, number in CLASS_IDS.items()]
-_PLANNED, _PRESYNC, _RESEARCH = (4 * c for c in (ClassId.PLANNED, ClassId.PRESYNC, ClassId.RESEARCH))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Counters at one time, as they are reported, and wire bytes of migrations, of research, and of what is held to the share."""
-
-    at_s: float
-    migration_bytes: int
-    research_bytes: int
-    held_bytes: int
-    classes: dict[str, m.ClassCount]
 
 
 class KernelMaps:
@@ -53,7 +40,7 @@ class KernelMaps:
         self.maps = HostMaps.open_pinned(config.pin_dir) if config.pin_dir else None
         self._marked = 0  # connections that are metadata now
         self._switch_seen: tuple[int, int] | None = None
-        self._sampled: _Sample | None = None  # the last one
+        self._sampled: tuple[float, dict[str, m.ClassCount]] | None = None  # the last counters, and when
 
     def memory(self) -> tuple[memoryview, memoryview]:
         """Return the memory that changes when the owner acts, and the memory that changes when data leaves this host."""
@@ -96,24 +83,20 @@ class KernelMaps:
         if self.maps is None:
             return [ev.Sampled({}, flows, None, lag_s)]
         now_s, before, counts = trio.current_time(), self._sampled, self.maps.counters.read_words()
-        migration, research = counts[_PLANNED] + counts[_PRESYNC], counts[_RESEARCH]
         classes = {name: m.ClassCount(counts[at], counts[at + 1], counts[at + 3]) for name, at in _COUNTED}
-        held = counts[_PLANNED] if self.config.checkpoints_apart else migration
-        self._sampled = _Sample(now_s, migration, research, held, classes)
+        self._sampled = now_s, classes
         if before is None:
             return [ev.Sampled(classes, flows, None, lag_s)]
-        sampled, from_s = [], before.at_s
-        has_sent = (migration, research) != (before.migration_bytes, before.research_bytes)
-        if has_sent and idle_at_s > from_s:
+        from_s, counted = before
+        sent = {name: count.bytes - counted[name].bytes for name, count in classes.items()}
+        planned, research = sent[TrafficClass.PLANNED], sent[TrafficClass.RESEARCH]
+        migration = planned + sent[TrafficClass.PRESYNC]
+        sampled: list[ev.Sampled] = []
+        if (migration or research) and idle_at_s > from_s:
             idle = m.EgressSample(0.0, idle_at_s - from_s, 0, 0, 0)
-            sampled, from_s = [ev.Sampled(before.classes, [], idle, 0.0)], idle_at_s
-        egress = m.EgressSample(
-            0.0,
-            now_s - from_s,
-            migration - before.migration_bytes,
-            research - before.research_bytes,
-            held - before.held_bytes,
-        )
+            sampled, from_s = [ev.Sampled(counted, [], idle, 0.0)], idle_at_s
+        held = planned if self.config.checkpoints_apart else migration
+        egress = m.EgressSample(0.0, now_s - from_s, migration, research, held)
         return [*sampled, ev.Sampled(classes, flows, egress, max(0.0, lag_s))]
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
