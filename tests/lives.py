@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from controller.core.model import facts as f
 from experiments.results import rules
-from experiments.results.history import Timed, end_s
+from experiments.results.history import Timed, end_s, tries_of
+from experiments.results.losses import work_lost
 from experiments.results.lost_time import balances
 from experiments.results.rules.breach import RATE_TOLERANCE, ROUNDING_S, Breach
 from experiments.results.run_context import RunContext
@@ -26,6 +27,11 @@ def lives_are_accounted_for(facts: Sequence[Timed], context: RunContext) -> Iter
         truly_s = lives[job].lost_s(ended_s) * lives[job].gpus
         if not abs(lost_s - truly_s) <= ROUNDING_S + RATE_TOLERANCE * abs(truly_s):
             yield Breach(job, ended_s, f"{lost_s:g} s are lost to it, by its life {truly_s:g} s")
+    for job, tries in tries_of(facts).items():
+        steps = sum(lost.steps for lost in work_lost(facts) if lost.job == job)
+        truly = sum(attempt.to_step - attempt.from_step for attempt in tries[:-1]) - tries[-1].from_step
+        if steps != truly:
+            yield Breach(job, ended_s, f"{steps} steps are lost to it, executed less kept are {truly}")
 
 
 RULE = rules.RunRule("lost GPU time is what lives had and did not use", lives_are_accounted_for)

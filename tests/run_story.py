@@ -10,7 +10,6 @@ from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import generate
 from experiments.results.run_context import (
-    WIRE_PER_PAYLOAD,
     FidelityRecord,
     ResearchSample,
     RunContext,
@@ -20,6 +19,7 @@ from experiments.results.run_context import (
 from experiments.worlds.virtual import simulate
 from topologies.scale import Scale
 from topologies.spec import Campus, Role
+from topologies.units import WIRE_PER_PAYLOAD
 
 SCALE = Scale(bytes=1 / 250, time=1 / 40)
 Timed = tuple[float, f.AnyFact]

@@ -9,7 +9,6 @@ import pytest
 from controller.core.model import facts as f
 from experiments.results.accounting import quantile, summarise
 from experiments.results.run_context import (
-    WIRE_PER_PAYLOAD,
     ResearchSample,
     RunContext,
     SwitchProbe,
@@ -18,6 +17,7 @@ from experiments.results.run_context import (
 from experiments.results.summary import DIMENSIONS, Summary, value_of
 from tests import run_story
 from tests.summary_keys import REQUIRED
+from topologies.units import WIRE_PER_PAYLOAD
 
 CONTEXT = run_story.context()
 

@@ -15,7 +15,6 @@ from controller.core.model import facts as f
 from experiments.results import accounting, report, rules
 from experiments.results.report import page
 from experiments.results.run_context import (
-    WIRE_PER_PAYLOAD,
     FidelityRecord,
     ResearchSample,
     RunContext,
@@ -23,6 +22,7 @@ from experiments.results.run_context import (
 )
 from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
+from topologies.units import WIRE_PER_PAYLOAD
 
 CONTEXT = replace(run_story.context(), borrows=False)
 SHARE = 14e6 / WIRE_PER_PAYLOAD  # payload bytes/s of a 160 Mbit/s link of which 30 % are kept

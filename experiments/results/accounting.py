@@ -21,6 +21,8 @@ from experiments.results.history import (
     end_s,
     notices,
     only,
+    story_of,
+    tries_of,
     whereabouts,
 )
 from experiments.results.link_rates import RoutesThen
@@ -237,22 +239,16 @@ def _migrations(
 
 
 def _emergencies(facts: History) -> Emergencies:
-    ended = [a for a in attempts(facts) if a.how == "emergency"]
-    runs: dict[str, list[f.JobRunning]] = {}
-    for run in facts.of(f.JobRunning):
-        runs.setdefault(run.job, []).append(run)
-    # of each, the first run of a later attempt
-    resumed = [next((run for run in runs.get(a.job, ()) if run.attempt > a.attempt), None) for a in ended]
-    wanted = {(run.job, run.restored_sequence) for run in resumed if run is not None}
-    completed = {
-        (c.job, c.sequence): c.step for c in facts.of(f.CheckpointCompleted) if (c.job, c.sequence) in wanted
-    }
-    verified = [
-        run is not None
-        and run.restored_sequence is not None
-        and completed.get((run.job, run.restored_sequence)) == run.step
-        for run in resumed
+    completed = story_of(facts).completed
+    # of each attempt that an emergency ended, the next one that ran
+    resumed = [
+        next((later for later in tries[n:] if later.running_s is not None), None)
+        for tries in tries_of(facts).values()
+        for n, attempt in enumerate(tries, 1)
+        if attempt.how == "emergency"
     ]
+    ran = [attempt for attempt in resumed if attempt is not None]
+    verified = [completed.get((a.job, a.restore_sequence or 0)) == a.from_step for a in ran]
     # closings that no notice announced; one that is sent again (by a reconnected agent) is the same one
     reclaims, closed, warned = 0, set[str](), set[str]()
     for _, fact in only(facts, (f.HostReclaimed, f.HostReturned)):
@@ -266,11 +262,11 @@ def _emergencies(facts: History) -> Emergencies:
                 closed.discard(host)
                 warned.discard(host)
     return Emergencies(
-        count=len(ended),
+        count=len(resumed),
         restored_verified=sum(verified),
         work_lost_s=sum(w.work_s for w in work_lost(facts) if w.cause == "emergency"),
         reclaims=reclaims,
-        restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
+        restarted=sum(attempt.restore_sequence is None for attempt in ran),
         pending=resumed.count(None),
     )
 

@@ -136,7 +136,8 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                 begun = Attempt(job, number, host, at_s, step, step, restore_sequence=fact.restore_sequence)
                 latest[job] = found.setdefault((job, number), begun)
             case f.JobRunning(job=job, attempt=number, host=host, step=step):
-                attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                begun = Attempt(job, number, host, at_s, step, step, restore_sequence=fact.restored_sequence)
+                attempt = found.setdefault((job, number), begun)
                 latest[job] = attempt
                 attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
                 attempt.downtime_s = fact.downtime_s
@@ -216,7 +217,7 @@ class Story:
         self.copies: dict[str, list[Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
         self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        steps: dict[tuple[str, int], int] = {}
+        self.completed: dict[tuple[str, int], int] = {}  # (job, number of a checkpoint) -> step
         for at_s, fact in facts:
             match fact:
                 case f.JobSubmitted(job=job):
@@ -226,10 +227,10 @@ class Story:
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
                     self.snapshots.setdefault((job, attempt), []).append(AttemptSnapshot(at_s, step, pause_s))
                 case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
-                    steps.setdefault((job, number), step)
+                    self.completed.setdefault((job, number), step)
                     self.copies.setdefault(job, []).append(Copy(at_s, number, step, holder))
                 case f.CheckpointHeld(job=job, sequence=number, holder=holder):
-                    step = steps.get((job, number), 0)
+                    step = self.completed.get((job, number), 0)
                     self.copies.setdefault(job, []).append(Copy(at_s, number, step, holder))
                 case f.ReplicaHeld(job=job, attempt=attempt):
                     self.replicas.setdefault((job, attempt), []).append((at_s, inf))

@@ -31,7 +31,10 @@ from enum import StrEnum
 from itertools import accumulate
 from math import inf, isfinite
 
+import numpy as np
+
 from controller.core.model import facts as f
+from controller.numerics.arrays import Floats
 from experiments.results.history import (
     Attempt,
     AttemptSnapshot,
@@ -260,29 +263,21 @@ def by_hour(
     found: Mapping[str, GpuTimeBalance], day_s: float, day_start_s: float
 ) -> dict[LostPart, list[float]]:
     """Return seconds of each part in each hour of the day; a spell counts in each hour for its share that lies there."""
-    sums = {part: [0.0] * HOURS for part in LostPart}
     hour_s = day_s / HOURS
-    for balance in found.values():
-        for spell in balance.lost:
-            hours, from_s, lasts_s = (
-                sums[spell.part],
-                day_start_s + spell.from_s,
-                spell.until_s - spell.from_s,
-            )
-            if not (isfinite(from_s) and isfinite(lasts_s)):
-                continue
-            first = int(from_s % day_s // hour_s) % HOURS
-            if from_s % hour_s + lasts_s <= hour_s:
-                hours[first] += spell.gpu_s
-                continue
-            for hour in range(HOURS):
-                part_s = _before(from_s + lasts_s, hour, day_s) - _before(from_s, hour, day_s)
-                hours[hour] += spell.gpu_s * part_s / lasts_s
-    return sums
+    hours, sums = np.arange(HOURS), {part: np.zeros(HOURS) for part in LostPart}
 
+    def before(at_s: float) -> Floats:
+        """Return the seconds that lie in each hour of all days before a time since a midnight."""
+        days, in_day_s = divmod(at_s, day_s)
+        seconds: Floats = days * hour_s + np.clip(in_day_s - hours * hour_s, 0.0, hour_s)
+        return seconds
 
-def _before(at_s: float, hour: int, day_s: float) -> float:
-    """Return the seconds that lie in this hour of all days before a time since a midnight."""
-    hour_s = day_s / HOURS
-    days, in_day_s = divmod(at_s, day_s)
-    return days * hour_s + min(hour_s, max(0.0, in_day_s - hour * hour_s))
+    for spell in (spell for balance in found.values() for spell in balance.lost):
+        from_s, lasts_s = day_start_s + spell.from_s, spell.until_s - spell.from_s
+        if not (isfinite(from_s) and isfinite(lasts_s)):
+            continue
+        if from_s % hour_s + lasts_s <= hour_s:
+            sums[spell.part][int(from_s % day_s // hour_s) % HOURS] += spell.gpu_s
+        else:
+            sums[spell.part] += spell.gpu_s / lasts_s * (before(from_s + lasts_s) - before(from_s))
+    return {part: hours_s.tolist() for part, hours_s in sums.items()}

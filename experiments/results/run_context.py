@@ -19,21 +19,6 @@ from topologies.scale import Scale
 from topologies.spec import Campus, DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
-__all__ = [
-    "SUPER_PACKET_BYTES",
-    "WIRE_PER_PAYLOAD",
-    "CheckpointPrice",
-    "Death",
-    "FidelityRecord",
-    "ResearchSample",
-    "ResearchShare",
-    "RunContext",
-    "SwitchProbe",
-    "migration_share",
-    "migration_shares",
-    "research_shares",
-]
-
 _AT_S = attrgetter("at_s")
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
 

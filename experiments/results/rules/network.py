@@ -11,7 +11,6 @@ from experiments.results.link_rates import WAYS, Flow, GrantsInForce, LinkRates
 from experiments.results.rules.breach import RATE_TOLERANCE, Breach
 from experiments.results.run_context import (
     SUPER_PACKET_BYTES,
-    WIRE_PER_PAYLOAD,
     RunContext,
     migration_share,
     migration_shares,
@@ -19,7 +18,7 @@ from experiments.results.run_context import (
 )
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink, TrafficClass
-from topologies.units import format_rate
+from topologies.units import WIRE_PER_PAYLOAD, format_rate
 
 REPORTED_S = (
     3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it

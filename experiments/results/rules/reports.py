@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from controller.core.model import facts as f
 from experiments.results.history import Notice, Timed, attempts, end_s, notices, only
-from experiments.results.losses import work_lost
 from experiments.results.lost_time import LostPart, balances
 from experiments.results.rules.breach import RATE_TOLERANCE, ROUNDING_S, Breach
 from experiments.results.run_context import RunContext
@@ -44,19 +43,6 @@ def losses_are_what_was_executed_less_what_was_kept(
                         job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {how}"
                     )
                 reached[job] = step
-    reported: dict[str, int] = {}
-    for lost in work_lost(facts):
-        reported[lost.job] = reported.get(lost.job, 0) + lost.steps
-    executed: dict[str, list[int]] = {}  # the last one's too
-    kept: dict[str, int] = {}
-    for each in attempts(facts):
-        executed.setdefault(each.job, []).append(each.to_step - each.from_step)
-        kept[each.job] = each.from_step
-    for job, steps in executed.items():
-        truly = sum(steps[:-1]) - kept[job]
-        if reported.get(job, 0) != truly:
-            words = f"{reported.get(job, 0)} steps are reported lost, executed less kept are {truly}"
-            yield Breach(job, end_s(facts), words)
 
 
 def lost_time_is_what_was_not_used(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from experiments.results.run_context import WIRE_PER_PAYLOAD
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from testbed.messages import EgressSample
 from testbed.model.network import FluidFlow, FluidNetwork
 from topologies.spec import DirectedLink, TrafficClass
+from topologies.units import WIRE_PER_PAYLOAD
 
 SAMPLE_S = 0.1  # the live agent's sampling period: the peak is one of these long
 MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
