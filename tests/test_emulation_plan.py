@@ -1,7 +1,5 @@
 """The plan of a campus, and the encoding of its shaping: pure, no kernel."""
 
-import struct
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,16 +30,17 @@ def test_mac_is_made_of_the_address() -> None:
 
 
 @given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), borrows=st.booleans())
-def test_rates_in_the_class_requests_are_the_rates_that_are_read(
+def test_rates_and_depths_in_the_requests_are_those_that_are_read(
     rate: int, reserved: float, borrows: bool
 ) -> None:
     shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate), borrows=borrows)
-    requests = shaping.requests(100, shape, "x")[1 : 1 + len(shaping.expected(shape).classes)]
-    classes = [memoryview(r.data)[netlink.HEADER.size :] for r in requests]
-    queues = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
-    if shape.borrows:
-        queues[shaping.CHECKPOINT_CLASS] = ("bfifo", struct.pack("=I", shape.checkpoint_queue_bytes))
-    assert shaping.read(classes, queues) == shaping.expected(shape)
+    made = shaping.requests(100, shape, "x")
+    classes, queues = (
+        [memoryview(r.data)[netlink.HEADER.size :] for r in made if kind in r.what]
+        for kind in (" class ", "bfifo")
+    )
+    found = shaping.Found(shaping.class_rates(classes), shaping.queue_depths(queues)[100])
+    assert found == shaping.expected(shape)
 
 
 @given(rate=st.integers(1000, 1 << 40), reserved=st.integers(0, 1 << 41), borrows=st.booleans())

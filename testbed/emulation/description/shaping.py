@@ -56,7 +56,7 @@ TC_ROOT = 0xFFFFFFFF
 HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
 # of checkpoints that have a queue of their own, and above it and migrations, where they may borrow
 CHECKPOINT_CLASS, OWN_CLASS = 0x10004, 0x10005
-LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000, CHECKPOINT_CLASS: 0x120000}
+LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, CHECKPOINT_CLASS: 0x120000}
 # words for each class, the class above it, and its turn at what all may borrow
 CLASSES = {
     ROOT_CLASS: ("HTB", HTB_HANDLE, 0),
@@ -130,9 +130,9 @@ class LinkShape:
 
     @property
     def checkpoint_queue_bytes(self) -> int:
-        """Depth of that queue; 0: there is none."""
+        """Depth of that queue, if there is one."""
         depth = max(MIN_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
-        return min(MAX_QUEUE_BYTES, depth) if self.borrows else 0
+        return min(MAX_QUEUE_BYTES, depth)
 
     @property
     def burst_bytes(self) -> int:
@@ -152,15 +152,10 @@ class LinkShape:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Shaping of an interface as the kernel reports it.
+    """Shaping of an interface as the kernel reports it."""
 
-    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue, `checkpoint_queue_bytes` of that of
-    checkpoints.
-    """
-
-    classes: dict[int, tuple[int, int]]
-    queue_bytes: int = 0
-    checkpoint_queue_bytes: int = 0
+    classes: dict[int, tuple[int, int]]  # class -> (guaranteed rate, ceiling)
+    queues: dict[int, int]  # class -> depth of the bfifo below it, bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +173,16 @@ class QueueCounters:
 
 
 def expected(shape: LinkShape) -> Found:
-    """Return the shaping that `requests` make, and `read` must find: classes are after those above them."""
+    """Return the shaping that `requests` make, and that is to be read back: classes are after those above them."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     classes = {ROOT_CLASS: (rate, rate), RESEARCH_CLASS: (research, rate)}
+    queues = {RESEARCH_CLASS: shape.queue_bytes}
     if shape.borrows:
         classes[OWN_CLASS] = (rate - research, rate)
         classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
+        queues[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
     classes[MIGRATION_CLASS] = (shape.migration_bytes_per_s, rate)
-    return Found(classes, shape.queue_bytes, checkpoint_queue_bytes=shape.checkpoint_queue_bytes)
+    return Found(classes, queues)
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
@@ -232,11 +229,9 @@ def _classes(ifindex: int, shape: LinkShape, flags: int, name: str) -> Iterator[
 
 
 def _queues(ifindex: int, shape: LinkShape, flags: int, name: str) -> Iterator[NetlinkRequest]:
-    depths = {RESEARCH_CLASS: shape.queue_bytes, CHECKPOINT_CLASS: shape.checkpoint_queue_bytes}
-    for of, depth in depths.items():
-        if depth:
-            body = tc_body(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth))
-            yield request(RTM_NEWQDISC, flags, body, f"bfifo queue of {name}")
+    for of, depth in expected(shape).queues.items():
+        body = tc_body(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth))
+        yield request(RTM_NEWQDISC, flags, body, f"bfifo queue of {name}")
 
 
 def _own_filter(ifindex: int, mask: int, value: int, number: int) -> bytes:
@@ -270,8 +265,8 @@ def tc_dump(ifindex: int = 0, parent: int = 0) -> bytes:
     return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, parent, 0)
 
 
-def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:
-    """Return the shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
+def class_rates(classes: list[memoryview]) -> dict[int, tuple[int, int]]:
+    """Return (guaranteed rate, ceiling) of each class of a dump."""
     rates = {}
     for body in classes:
         options = attributes(attributes(body[TC_MESSAGE.size :]).get(TCA_OPTIONS, b""))
@@ -286,13 +281,7 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
             if ceil64 := options.get(TCA_HTB_CEIL64):
                 ceil = int.from_bytes(ceil64, "little")
         rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
-    limit, below = (_bfifo_bytes(*queues.get(of, ("", b""))) for of in (RESEARCH_CLASS, CHECKPOINT_CLASS))
-    return Found(rates, limit, below)
-
-
-def _bfifo_bytes(kind: str, options: bytes) -> int:
-    depth: int = struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0
-    return depth
+    return rates
 
 
 def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:
@@ -307,13 +296,12 @@ def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:
     return found
 
 
-def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:
-    """Return ifindex -> class -> (kind, options) of the queue that hangs below it."""
-    found: dict[int, dict[int, tuple[str, bytes]]] = {}
+def queue_depths(qdiscs: list[memoryview]) -> dict[int, dict[int, int]]:
+    """Return ifindex -> class -> depth of the bfifo that hangs below it."""
+    found: dict[int, dict[int, int]] = {}
     for body in qdiscs:
         _, _, _, ifindex, _, parent, _ = TC_MESSAGE.unpack_from(body)
-        if parent in LEAF_HANDLES:
-            values = attributes(body[TC_MESSAGE.size :])
-            kind = values[TCA_KIND].rstrip(b"\0").decode()
-            found.setdefault(ifindex, {})[parent] = (kind, values.get(TCA_OPTIONS, b""))
+        values = attributes(body[TC_MESSAGE.size :])
+        if parent in LEAF_HANDLES and values[TCA_KIND] == b"bfifo\0":
+            (found.setdefault(ifindex, {})[parent],) = struct.unpack_from("=I", values[TCA_OPTIONS])
     return found

@@ -53,13 +53,14 @@ def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Map
     `masters` is the bridge's interface number of each end that has one. KernelMismatch names the first difference.
     """
     states = link_states(socket)
-    leaves = shaping.leaves(socket.dump(shaping.RTM_GETQDISC, shaping.tc_dump(), "list of queues"))
+    depths = shaping.queue_depths(socket.dump(shaping.RTM_GETQDISC, shaping.tc_dump(), "list of queues"))
     for ifindex, end in ends.items():
         wanted = LinkState(end.name, end.mac, end.is_up, masters.get(ifindex, 0))
         if states.get(ifindex) != wanted:
             raise KernelMismatch(f"interface {end.name}", wanted, states.get(ifindex))
         classes = socket.dump(shaping.RTM_GETTCLASS, shaping.tc_dump(ifindex), f"classes of {end.name}")
-        found, expected = shaping.read(classes, leaves.get(ifindex, {})), shaping.expected(end.shape)
+        expected = shaping.expected(end.shape)
+        found = shaping.Found(shaping.class_rates(classes), depths.get(ifindex, {}))
         if found != expected:
             raise KernelMismatch(f"shaping of {end.name}", expected, found)
 
