@@ -126,7 +126,7 @@ def test_each_way_is_measured_at_each_size(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
     [goal] = snapshots.goals(result)
     assert goal.met is not None
-    assert "1 MB 100% fork" in shown(snapshots.tables(result))
+    assert "1 MB 100% copy" in shown(snapshots.tables(result))
 
 
 @pytest.mark.alone

@@ -103,11 +103,15 @@ def test_pieces_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrivals in pieces of 64 and in one: as many jobs, and the gaps across seams are those of the law."""
     monkeypatch.setattr(histories, "PIECE", 64)
     jobs, spots = Deterministic(3.0), Deterministic(2.0)
-    piece = DrawnHistory(jobs, spots, 1).whole(1_000)
-    assert piece.job_times_h == pytest.approx(np.arange(1, 1_001) * 3.0)
-    assert piece.spot_times_h == pytest.approx(np.arange(1, len(piece.spot_times_h) + 1) * 2.0)
-    assert len(piece.spot_times_h) == 1_500
-    assert ((piece.draws >= 0.0) & (piece.draws < 1.0)).all()
+    begun_h, jobs_h, spots_h, draws = 0.0, list[float](), list[float](), list[float]()
+    for piece in DrawnHistory(jobs, spots, 1).pieces(1_000):
+        jobs_h += [begun_h + each_h for each_h in piece.job_times_h]
+        spots_h += [begun_h + each_h for each_h in piece.spot_times_h]
+        draws += piece.draws.tolist()
+        begun_h += piece.end_h
+    assert jobs_h == pytest.approx(np.arange(1, 1_001) * 3.0)
+    assert spots_h == pytest.approx(np.arange(1, 1_501) * 2.0)
+    assert all(0.0 <= draw < 1.0 for draw in draws)
 
 
 def test_a_ratio_has_the_error_of_its_residuals() -> None:

@@ -19,7 +19,7 @@ BENCHMARKS = {
     "rates": (240.0, "goodput over grant: pacing, paper A's drop bucket, HTB classes, nothing"),
     "fabric": (180.0, "kernel bridges beside Open vSwitch; gaps when trunks are cut"),
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
-    "snapshots": (120.0, "pause of a job for a snapshot: stop, copy, fork"),
+    "snapshots": (120.0, "pause of a job for a snapshot: stop or copy"),
     "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),
     "bringup": (
         120.0,

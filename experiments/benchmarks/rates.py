@@ -25,7 +25,6 @@ import os
 import select
 import signal
 import socket
-import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -209,7 +208,6 @@ def _measure(
     measured = {
         "flows": flows,
         "worst_goodput_over_grant": max(ratios, key=lambda ratio: max(GOAL[0] - ratio, ratio - GOAL[1])),
-        "median_goodput_over_grant": statistics.median(ratios),
         "is_exact": all(GOAL[0] <= ratio <= GOAL[1] for ratio in ratios),
         "bucket_drops": seen[-1],
     }

@@ -1,13 +1,12 @@
-"""Cost of a snapshot to the job that goes on: standing still for the write, a copy in memory, and fork(2), in one run.
+"""Cost of a snapshot to the job that goes on: standing still for the write, and a copy in memory, in one run.
 
 A process holds a state of so many bytes and computes in steps. Each step rewrites a part of the state, round and round,
-and then leaves the processor alone. The three ways alternate, a snapshot of each in turn, since a machine's speed
+and then leaves the processor alone. Both ways alternate, a snapshot of each in turn, since a machine's speed
 changes from second to second; a step without a snapshot before each gives the time of rewriting by itself:
 
     stop    the process writes its state to a file, and goes on.
     copy    as agents do (`testbed.workloads.copying`): a thread allocates memory while steps go on, the state is copied
             between two steps, and a thread writes the copy.
-    fork    a child writes the state as it was; the parent goes on, and the kernel first copies each page that it changes.
 
 Of each are given the *pause*, without any step, and the time *lost* in all: the pause and the slowdown of steps until the file
 was written (page faults, the other core's memory traffic, the interpreter). More jobs than one on a machine are not measured.
@@ -21,7 +20,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +45,7 @@ from testbed.workloads.memory import available_bytes
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 
 SIZES_MB: Final = (1, 10, 100, 1000)
-WAYS: Final = ("stop", "copy", "fork")
+WAYS: Final = ("stop", "copy")
 # of 100 MB of state, the 99 % quantile
 GOAL_S: Final = 0.020
 GOAL_MB: Final = 100
@@ -159,26 +157,11 @@ class Job:
             raise SetupError(f"no snapshot: {taken.reason}")
         return taken.pause_s, lost_s
 
-    def fork(self) -> tuple[float, float]:
-        """Write from a forked child; return as `stop`."""
-        began_s = time.perf_counter()
-        if (child := os.fork()) == 0:
-            try:
-                write_parts(self.path, [self.state])
-            finally:
-                os._exit(0)
-        pause_s = time.perf_counter() - began_s
-        waiter = threading.Thread(target=os.waitpid, args=(child, 0))
-        waiter.start()
-        lost_s = pause_s + self.until(lambda: not waiter.is_alive())
-        waiter.join()
-        return pause_s, lost_s
-
 
 def main(size_bytes: int, dirty_share: float, count: int, folder: str) -> None:
     """Take `count` snapshots of each way; print their figures as JSON."""
     job = Job(size_bytes, dirty_share, Path(folder) / "snapshot")
-    ways = {"stop": job.stop, "copy": job.copy, "fork": job.fork}
+    ways = {"stop": job.stop, "copy": job.copy}
     seen: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for round_number in range(count + 1):
         for way, take in ways.items():

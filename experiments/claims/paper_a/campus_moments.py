@@ -1,12 +1,10 @@
-"""Hazard and bandwidth of a trace in windows of ten minutes, as in F3 and F4 of paper A, and the gap that they predict.
+"""Hazard and bandwidth of a trace in windows of ten minutes, as in F3 and F4 of paper A.
 
 The hazard is the scenario's profile; the bandwidth is what the background leaves of links. B_local is the mean of access links,
 B_core of those between buildings and core, and B_eff the mean of both (Appendix C: 530 Mbit/s, between 820 and 240).
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -54,9 +52,3 @@ def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[Floats
         return found
 
     return left(access), left(to_core or access)
-
-
-def gap_of_moments(hazards: Floats, bandwidth: Floats) -> float:
-    """Return the gap of Theorem 2 of paper A: sqrt(E[lambda] E[1/B]) / E[sqrt(lambda / B)] - 1."""
-    mixed = float(np.sqrt(hazards / bandwidth).mean())
-    return math.sqrt(float(hazards.mean()) * float((1.0 / bandwidth).mean())) / mixed - 1.0

@@ -55,14 +55,6 @@ class DrawnHistory:
         for begin in range(0, jobs, self._largest):
             yield self.piece(min(self._largest, jobs - begin))
 
-    def whole(self, jobs: int) -> Piece:
-        """Return the next so many jobs in one piece, whatever memory it takes; the same history as in pieces."""
-        begun_h, parts = 0.0, []
-        for part in self.pieces(jobs):
-            parts.append(Piece(part.job_times_h + begun_h, part.spot_times_h + begun_h, part.draws))
-            begun_h += part.end_h
-        return Piece(*(np.concatenate(values) for values in zip(*parts, strict=True)))
-
     def piece(self, jobs: int) -> Piece:
         """Return the next `jobs` jobs (at least one), the spots up to the last of them, and a draw in [0, 1) for each job.
 
