@@ -14,18 +14,13 @@ from typing import Any
 from controller.core.model import facts as f
 from experiments.dashboard.campus_state import Row
 from experiments.results.history import OVER, end_of_attempt, turn_of_host
+from experiments.results.narration import DETAILS
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000
 # facts that are not shown: they come and go with each checkpoint, or are counters
-ROUTINE = (
+ROUTINE: tuple[type[f.Fact], ...] = (
     f.EgressMeasured,
-    f.CheckpointTaken,
-    f.CheckpointHeld,
-    f.TransferFinished,
-    f.Granted,
-    f.GrantEnded,
-    f.ReplicaHeld,
-    f.ReplicaReleased,
+    *(kind for kind in DETAILS if kind is not f.CheckpointPlanned),
 )
 
 

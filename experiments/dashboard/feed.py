@@ -160,7 +160,7 @@ def _line(number: int, at_s: float, fact: Any) -> Row:
         "at_s": at_s,
         "text": describe(fact),
         "tone": TONES.get(type(fact), ""),
-        "notable": notable(fact) and name != "CheckpointPlanned",
+        "notable": notable(fact),
         "decided": name in DECIDED,
         "job": getattr(fact, "job", ""),
         "host": getattr(fact, "host", "") or getattr(fact, "source", ""),

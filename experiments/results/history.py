@@ -283,44 +283,37 @@ class Where(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(slots=True)
-class _Place:
-    where: Where | None = None
-    attempt: int = 0  # the latest that was dispatched
-
-
 @once
 def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
     """Return every job and where it is at the end; only a fact of that proves that it waits or is on the way."""
-    places: dict[str, _Place] = {}
+    places: dict[str, Where] = {}
+    latest: dict[str, int] = {}  # attempt that was dispatched, of each job
     for _, fact in facts:
-        job = getattr(fact, "job", None)
-        if job is None:
+        job = getattr(fact, "job", "")
+        attempt, place = getattr(fact, "attempt", latest.get(job, 0)), places.get(job)
+        if attempt < latest.get(job, 0) or place in (Where.FINISHED, Where.FAILED, Where.CANCELLED):
             continue
-        place = places.setdefault(job, _Place())
-        stale = getattr(fact, "attempt", place.attempt) < place.attempt
-        if not stale and place.where not in (Where.FINISHED, Where.FAILED, Where.CANCELLED):
-            match fact:
-                case f.JobSubmitted() if place.where is None:
-                    place.where = Where.ACCEPTED
-                case f.JobQueued() | f.JobRedirected() | f.JobWaits():
-                    place.where = Where.WAITING
-                case f.JobDispatched() | f.JobRunning():
-                    place.where = Where.ON_HOST
-                case f.JobFinished():
-                    place.where = Where.FINISHED
-                case f.JobFailed():
-                    place.where = Where.FAILED
-                case f.JobCancelled():
-                    place.where = Where.CANCELLED
-                case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
-                    place.where = Where.ON_THE_WAY
-                case f.JobStopped():
-                    place.where = Where.INTERRUPTED
-                case f.Granted() if place.where is Where.INTERRUPTED:
-                    place.where = Where.ON_THE_WAY
-        place.attempt = max(place.attempt, getattr(fact, "attempt", 0))
-    return {job: place.where for job, place in places.items() if place.where is not None}
+        latest[job] = attempt
+        match fact:
+            case f.JobSubmitted() if place is None:
+                places[job] = Where.ACCEPTED
+            case f.JobQueued() | f.JobRedirected() | f.JobWaits():
+                places[job] = Where.WAITING
+            case f.JobDispatched() | f.JobRunning():
+                places[job] = Where.ON_HOST
+            case f.JobFinished():
+                places[job] = Where.FINISHED
+            case f.JobFailed():
+                places[job] = Where.FAILED
+            case f.JobCancelled():
+                places[job] = Where.CANCELLED
+            case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
+                places[job] = Where.ON_THE_WAY
+            case f.JobStopped():
+                places[job] = Where.INTERRUPTED
+            case f.Granted() if place is Where.INTERRUPTED:
+                places[job] = Where.ON_THE_WAY
+    return places
 
 
 @dataclass(slots=True)

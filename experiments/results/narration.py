@@ -182,6 +182,7 @@ QUIET = (
     f.JobQueued,
     f.JobDispatched,
     f.JobRunning,
+    f.CheckpointPlanned,
     f.CheckpointCompleted,
     f.HostJoined,
     f.OfferLapsed,

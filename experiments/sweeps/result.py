@@ -156,7 +156,6 @@ class SweepResult:
         write_whole(out / "runs.parquet", in_memory.getbuffer())
         write_whole(out / "runs.csv", self.runs.write_csv())
         write_whole(out / "intervals.csv", self.intervals.write_csv())
-        self.picture(out / "sweep.svg")
         return self.report(out / "sweep.html")
 
     def picture(self, path: str | Path) -> Path:
