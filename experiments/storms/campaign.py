@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from experiments.runtime.workers import workers
+from experiments.runtime.engines import Engine
+from experiments.runtime.tasks import Task
 from experiments.storms.generate import generate
-from experiments.storms.play import StormFailure, play
-
-CHUNK = 8  # storms a task: some seconds
+from experiments.storms.play import StormFailure, StormOutcome, play
 
 
 @dataclass
@@ -45,26 +43,19 @@ def run(
 ) -> Campaign:
     """Play all, and report progress. SpecError: nothing can be played."""
     campaign = Campaign()
-    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
-    with workers(min(processes, len(chunks))) as pool:
-        for future in as_completed([pool.submit(play_some, chunk, campus_file, policy) for chunk in chunks]):
-            part = future.result()
-            campaign.storms += part.storms
-            campaign.events += part.events
-            campaign.counts += part.counts
-            campaign.failed = dict(sorted((campaign.failed | part.failed).items()))
+    tasks = [Task(f"storm {seed}", play_one, (seed, campus_file, policy)) for seed in seeds]
+    with Engine(processes).opened(len(tasks)) as play_all:
+        for task, outcome in play_all(tasks):
+            campaign.storms += 1
+            campaign.events += outcome.events
+            campaign.counts += outcome.counts
+            if outcome.failure is not None:
+                campaign.failed[task.arguments[0]] = outcome.failure
             progress(campaign)
+    campaign.failed = dict(sorted(campaign.failed.items()))
     return campaign
 
 
-def play_some(seeds: Sequence[int], campus_file: str | None = None, policy: str | None = None) -> Campaign:
-    """Play these storms here, one after the other."""
-    part = Campaign()
-    for seed in seeds:
-        outcome = play(generate(seed, campus_file=campus_file, policy=policy))
-        part.storms += 1
-        part.events += outcome.events
-        part.counts += outcome.counts
-        if outcome.failure is not None:
-            part.failed[seed] = outcome.failure
-    return part
+def play_one(seed: int, campus_file: str | None, policy: str | None) -> StormOutcome:
+    """Play a storm; its facts are not brought back."""
+    return replace(play(generate(seed, campus_file=campus_file, policy=policy)), facts=())

@@ -84,7 +84,6 @@ class Choices:
             {host.name: host.gpus for host in self.campus.hosts},
             self.transfer_times.budgets,
             tuple(taken),
-            frozenset((node.runner.name, node.stay) for node in nodes),
         )
 
     # ------------------------------------------------------------ where to

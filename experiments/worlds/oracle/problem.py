@@ -79,7 +79,6 @@ class Handover:
 class WindowProblem:
     """Choices of a window.
 
-    `nodes`: the stays of each job that end in the window before it does: each needs a handover if the job gets there.
     `gpus`: of hosts; `budgets`: of links. `bookings`: not to be changed.
     """
 
@@ -88,7 +87,11 @@ class WindowProblem:
     gpus: Mapping[str, int]
     budgets: ClassBudgets
     bookings: tuple[Booking, ...] = ()
-    nodes: frozenset[Node] = field(default_factory=frozenset)
+
+    @property
+    def nodes(self) -> set[Node]:
+        """The stays of each job that end in the window before it does: each needs a handover if the job gets there."""
+        return {(way.job, way.stay) for way in self.handovers}
 
 
 @dataclass(frozen=True, slots=True)
