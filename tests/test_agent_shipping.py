@@ -55,9 +55,7 @@ def ingest(store: CheckpointStore, sequence: int, step: int = 1) -> None:
 
 
 async def send(store: CheckpointStore, sequence: int, address: tuple[str, int], ticket: int) -> SendResult:
-    return await send_checkpoint(
-        store, store.get("job", sequence), address, ticket=ticket, on_connected=lambda _: None
-    )
+    return await send_checkpoint(store, "job", sequence, address, ticket=ticket, on_connected=lambda _: None)
 
 
 JOB = JobSpec("job", 1000, 0.1, 1000)

@@ -277,8 +277,7 @@ def a_state(folder: Path) -> Path:
 
 def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, back = a_state(tmp_path / "state"), tmp_path / "back"
-    size = pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
-    assert size == (tmp_path / "archive").stat().st_size
+    pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
     back.mkdir()
     assert unpack(tmp_path / "archive", back, MANY_BYTES) == ProgramProgress(7, told=True)
     assert digest(back, MANY_BYTES) == digest(folder, MANY_BYTES)

@@ -73,7 +73,9 @@ class Pair:
 
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
         options = {"on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
-        return await send_checkpoint(self.origin, manifest, options.pop("address", self.address), **options)
+        return await send_checkpoint(
+            self.origin, *manifest.key, options.pop("address", self.address), **options
+        )
 
     async def note(self, event: ReceiveEvent) -> None:
         self.events.append(event)

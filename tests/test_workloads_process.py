@@ -139,7 +139,6 @@ async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path:
         taken = await first.snapshot(tmp_path / "snap")
         first.kill()
         assert taken.step >= 5
-        assert taken.size_bytes == (tmp_path / "snap").stat().st_size
         second = await d.start(synthetic(steps=taken.step + 3), restore=tmp_path / "snap")
         events = await all_events(second)
         assert events[0] == Started(taken.step, state_digest(taken.step))
@@ -172,7 +171,7 @@ async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tm
     async with begun(tmp_path, spec) as (_, job):
         first, second = [await job.snapshot(tmp_path / f"snap{n}") for n in (1, 2)]
         assert first.stopped == "the state has grown to 20 bytes, there is room for 10"
-        assert (first.size_bytes, second.size_bytes, second.stopped) == (20, 20, "")
+        assert second.stopped == ""
 
 
 async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:

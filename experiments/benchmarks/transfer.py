@@ -166,7 +166,7 @@ class _Sender:
         """Return bytes and seconds of one real transfer, in which every byte had to move."""
         store = self._store
         manifest, address = store.get("measured", sequence), (RECEIVER, PORT)
-        sending = partial(send, store, manifest, address, on_connected=lambda _: None)
+        sending = partial(send, store, *manifest.key, address, on_connected=lambda _: None)
         result = trio.run(sending)
         assert result.bytes_sent == manifest.payload_bytes
         return {"bytes": result.bytes_sent, "duration_s": result.duration_s}

@@ -75,7 +75,8 @@ class SendResult:
 
 async def send_checkpoint(
     store: CheckpointStore,
-    manifest: Manifest,
+    job: str,
+    sequence: int,
     address: tuple[str, int],
     *,
     ticket: int = 0,
@@ -100,6 +101,7 @@ async def send_checkpoint(
     """
     started_s = trio.current_time()
     try:
+        manifest = store.get(job, sequence)
         path = store.payload(manifest)
         file = path.open("rb")
     except (NotStored, FileNotFoundError) as error:

@@ -61,8 +61,8 @@ class _Entry:
     target: str = ""  # of a symbolic link
 
 
-def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int) -> int:
-    """Write what is in the folder into a new file; return its bytes. CannotKeep, OSError: no file is left.
+def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int) -> None:
+    """Write what is in the folder into a new file. CannotKeep, OSError: no file is left.
 
     Nothing may change meanwhile; what did is noticed.
     """
@@ -85,7 +85,6 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    return size_bytes
 
 
 def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:

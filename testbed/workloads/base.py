@@ -130,19 +130,16 @@ class Workload(ABC):
         """Prove that the state is that of step `step_number`, and return its digest. Raises StateMismatch if it is not."""
 
 
-def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> int:
-    """Write buffers to a new file, each before it asks for the next; return their bytes. OSError passes.
+def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> None:
+    """Write buffers to a new file, each before it asks for the next. OSError passes.
 
     The interpreter is free meanwhile: other threads of it run.
     """
-    size_bytes = 0
     with naming(path), path.open("wb", buffering=0) as file:
         for part in parts:
             rest = memoryview(part).cast("B")
-            size_bytes += len(rest)
             while rest:
                 rest = rest[os.write(file.fileno(), rest) :]
-    return size_bytes
 
 
 def place_of(name: str) -> tuple[str, str]:

@@ -196,11 +196,11 @@ class CopiedSnapshot:
     def _write(self, step: int) -> None:
         path, began_s = Path(self.order.path), time.monotonic()
         try:
-            size_bytes = write_parts(path, self._state.complete())
+            write_parts(path, self._state.complete())
         except OSError as error:
             path.unlink(missing_ok=True)
             self._tell(SnapshotFailed(self.order.number, str(error)))
         else:
             write_s = time.monotonic() - began_s
-            delayed = self._state.delayed
-            self._tell(SnapshotTaken(self.order.number, step, self.stood_s, write_s, size_bytes, delayed))
+            taken = SnapshotTaken(self.order.number, step, self.stood_s, write_s, self._state.delayed)
+            self._tell(taken)

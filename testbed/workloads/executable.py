@@ -171,11 +171,9 @@ class ProgramRunner(ABC):
     def _keep(self, asked: Asked) -> None:
         """Write the kept files as the checkpoint. CannotKeep, OSError: there is none."""
         began_s, path = time.monotonic(), Path(asked.order.path)
-        size_bytes = pack(self._kept, path, ProgramProgress(self._step(), self._tells()), self._most_bytes)
+        pack(self._kept, path, ProgramProgress(self._step(), self._tells()), self._most_bytes)
         now_s = time.monotonic()
-        taken = SnapshotTaken(
-            asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
-        )
+        taken = SnapshotTaken(asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s)
         self._asked = None
         self._link.send(taken)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from testbed.bounds import PayloadBytes, Seconds, Sequence, StateDigest, Step
+from testbed.bounds import Seconds, Sequence, StateDigest, Step
 from testbed.framing import Codec
 from testbed.messages import JobSpec
 
@@ -69,7 +69,6 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     step: Step
     pause_s: Seconds
     write_s: Seconds
-    size_bytes: PayloadBytes
     stopped: str = ""
 
 

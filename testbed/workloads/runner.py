@@ -147,14 +147,13 @@ class Runner:
         path, began_s = Path(order.path), time.monotonic()
         try:
             workload.save(path)
-            size_bytes = path.stat().st_size
         except OSError as error:
             path.unlink(missing_ok=True)
             self._link.send(SnapshotFailed(order.number, str(error)))
             return
         took_s = time.monotonic() - began_s
         step = workload.step_number
-        self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle))
+        self._link.send(SnapshotTaken(order.number, step, took_s, took_s, obstacle))
 
 
 def take_gpus(slots: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Annou
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.paced_send import PacedSend
 from testbed.agent.io.processes import stored_checkpoint
-from testbed.checkpoints import CheckpointStore, NotStored
+from testbed.checkpoints import CheckpointStore
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
@@ -91,7 +91,8 @@ class Transfers:
             try:
                 result = await send_checkpoint(
                     self._store,
-                    self._store.get(order.job, order.sequence),
+                    order.job,
+                    order.sequence,
                     (to.address, to.port),
                     ticket=to.ticket,
                     on_connected=send.connected,
@@ -104,17 +105,11 @@ class Transfers:
                 send.close()
                 sent, saved, took_s = result.bytes_sent, result.bytes_deduplicated, result.duration_s
                 ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, send.drops))
-            except (TransferFailed, NotStored) as error:
-                LOG.warning("%s: %s", order.transfer, error)
+            except TransferFailed as failed:
+                LOG.warning("%s: %s", order.transfer, failed)
                 send.close()
-                failed = (
-                    error
-                    if isinstance(error, TransferFailed)
-                    else TransferFailed(str(error), retryable=False, own_fault=True)
-                )
-                sent, drops = failed.bytes_sent, send.drops
                 bad = account(
-                    False, sent, 0, 0.0, drops=drops, reason=failed.reason, own_fault=failed.own_fault
+                    False, failed.bytes_sent, 0, 0.0, None, send.drops, failed.reason, failed.own_fault
                 )
                 ended = ev.SendEnded(bad, failed.retryable)
             finally:
