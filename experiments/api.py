@@ -88,9 +88,8 @@ class RunResult:
         """Write `summary.json`, `report.html`, `events.jsonl` and `campus.toml` into a folder, as the commands do; return it."""
         out = Path(folder)
         with belonging_to_caller(out):
-            report.write_summary(out, self.summary, provenance(self.scenario))
+            report.write(out, self.summary, self.events, self.played.context, provenance(self.scenario))
             write_run(out, self.events, self.played.context.campus)
-            self.report(out / "report.html")
         return out
 
     def __repr__(self) -> str:

@@ -20,7 +20,6 @@ from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
 from experiments.results.report import write as write_report
-from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
 from experiments.results.run_context import FidelityRecord
 from experiments.results.runs.diff import write_beside
@@ -58,7 +57,6 @@ def page(kind: str, folder: Path) -> Path:
             summary = accounting.summarise(facts, context)
             for name in ("one", "other"):
                 write_report(folder / name, summary, facts, context)
-                write_summary(folder / name, summary)
             if kind == "beside":
                 return write_beside(folder, folder / "one", folder / "other")[0]
             (folder / "torn").mkdir()

@@ -26,7 +26,6 @@ def results(seed: int) -> dict[str, bytes]:
     summary = accounting.summarise(facts, context)
     with TemporaryDirectory() as folder:
         report.write(Path(folder), summary, facts, context, provenance())
-        report.write_summary(Path(folder), summary, provenance())
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 

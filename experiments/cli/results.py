@@ -23,7 +23,6 @@ from topologies.errors import SpecError
 def write_results(console: Console, out: Path, run: Played, origin: Provenance, said: str) -> Summary:
     """Write summary.json and report.html into `out`; print the table, the given line, and all that speaks against the run."""
     summary = run.summary()
-    report.write_summary(out, summary, origin)
     page = report.write(out, summary, run.facts, run.context, origin)
     console.print(report.summary_table(summary))
     console.print(said)

@@ -49,7 +49,6 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
     )
     run, origin = Played(facts, context), provenance(scenario)
     summary = run.summary()
-    report.write_summary(out, summary, origin)
     console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
 
 

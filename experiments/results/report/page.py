@@ -30,21 +30,17 @@ def write(
     context: RunContext,
     origin: Provenance | None = None,
 ) -> Path:
-    """Write `directory`/report.html, one self-contained page; return its path. The directory is made if need be."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "report.html"
-    write_whole(path, page(summary, facts, context, origin))
-    return path
+    """Write `directory`/summary.json, in the shape of `Summary` with its origin, and report.html; return the page's path.
 
-
-def write_summary(directory: Path, summary: Summary, origin: Provenance | None = None) -> Path:
-    """Write `directory`/summary.json, in the shape of `Summary`, and its origin under `provenance`; return its path."""
+    The directory is made if need be.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "summary.json"
     told = msgspec.to_builtins(summary) | (
         {} if origin is None else {"provenance": msgspec.to_builtins(origin)}
     )
-    write_whole(path, msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+    write_whole(directory / "summary.json", msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+    path = directory / "report.html"
+    write_whole(path, page(summary, facts, context, origin))
     return path
 
 
