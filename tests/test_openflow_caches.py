@@ -75,11 +75,3 @@ def test_a_daemon_that_does_not_answer_is_asked_again(
 
     wait_until_followed(tmp_path / "ctl", touch)
     assert len(touches) == 3
-
-
-def test_a_daemon_is_woken_several_times_and_one_that_is_not_there_is_no_matter(tmp_path: Path) -> None:
-    caches.wake(tmp_path / "ctl")
-    daemon = Daemon(tmp_path / "ctl", [b"{}", b"{}", b"{}"])
-    daemon.touched.release(3)
-    caches.wake(tmp_path / "ctl")
-    assert [request["method"] for request in daemon.requests] == ["version"] * 3

@@ -32,14 +32,13 @@ from os_ken.controller.event import EventBase
 from os_ken.controller.handler import (
     CONFIG_DISPATCHER,
     DEAD_DISPATCHER,
-    HANDSHAKE_DISPATCHER,
     MAIN_DISPATCHER,
     set_ev_cls,
 )
 from os_ken.ofproto import ofproto_v1_3
 
 from controller.openflow import wire
-from controller.openflow.caches import wait_until_followed, wake
+from controller.openflow.caches import wait_until_followed
 from controller.openflow.clients import Client, Clients
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
@@ -165,12 +164,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         super().start()
         if self.socket is not None:
             Clients(self.socket, lambda client, message: self._post(partial(self._hear, client, message)))
-
-    @set_ev_cls(ofp_event.EventOFPHello, [HANDSHAKE_DISPATCHER])  # type: ignore[untyped-decorator]
-    def hello_said(self, event: Any) -> None:
-        """Have the switch daemon notice that it was answered."""
-        if self.control is not None:
-            threading.Thread(target=wake, args=(self.control,), daemon=True).start()
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_connected(self, event: Any) -> None:

@@ -6,18 +6,16 @@ caches, it goes on sending packets as it has cached them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from testbed.logs import logger
 
 log = logger("reclaimnet.openflow")
 
-WAKE_AGAIN_S = 0.01, 0.05
 LOOK_WITHIN_S, AGAIN_S = 2.0, 1.0  # a look takes milliseconds, on a busy machine longer
 
 
@@ -27,7 +25,10 @@ def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
     while looks < 2:
         try:
             # JSON-RPC 1.0, as ovs-appctl speaks it; answered when the look ends that is under way, or the next
-            with _asked(control, "revalidator/wait", LOOK_WITHIN_S) as daemon:
+            with socket.socket(socket.AF_UNIX) as daemon:
+                daemon.settimeout(LOOK_WITHIN_S)
+                daemon.connect(str(control))
+                daemon.sendall(json.dumps({"id": 0, "method": "revalidator/wait", "params": []}).encode())
                 touch()
                 answer = daemon.recv(4096)
                 if json.loads(answer) != {"id": 0, "result": "", "error": None}:
@@ -36,24 +37,3 @@ def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
         except (OSError, ValueError) as error:
             log.warning("%s: the switches' caches were not looked through (%s): again", control, error)
             time.sleep(AGAIN_S)
-
-
-def wake(control: Path) -> None:
-    """Have a daemon look at its connections, now and a little later.
-
-    Open vSwitch 3.1 may not notice a controller's first message, if that comes after its own. Only when something
-    else wakes it does it look, up to half a second later.
-    """
-    for pause_s in (0.0, *WAKE_AGAIN_S):
-        time.sleep(pause_s)
-        with contextlib.suppress(OSError), _asked(control, "version", WAKE_AGAIN_S[-1]) as daemon:
-            daemon.recv(4096)
-
-
-@contextlib.contextmanager
-def _asked(control: Path, method: str, within_s: float) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as daemon:
-        daemon.settimeout(within_s)
-        daemon.connect(str(control))
-        daemon.sendall(json.dumps({"id": 0, "method": method, "params": []}).encode())
-        yield daemon
