@@ -187,7 +187,7 @@ def of_owners(path: Path) -> object:
     return trace_of(LAB, [path])
 
 
-STORM = Path(__file__).parent / "scenarios" / "better_copy_is_taken_up_when_its_holder_returns.txt"
+STORM = Path(__file__).parent / "scenarios" / "copy_that_went_bad_is_received_anew_from_a_good_one.txt"
 OWNERS = "time,host,event,notice\n0,desk3,away,\n20 min,desk1,reclaim,3 min\n40 min,desk2,emergency,\n"
 LIVES = "".join(f"2019-02-18T{n % 24:02}:00:00Z,{1 + n % 5},{n % 2}\n" for n in range(40))
 # a right file, and its reader
