@@ -26,7 +26,7 @@ from experiments.results.history import (
     whereabouts,
 )
 from experiments.results.link_rates import RoutesThen
-from experiments.results.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
+from experiments.results.losses import interruptions, work_lost
 from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
 from experiments.results.online_bound import online_bound
 from experiments.results.rules import broken
@@ -280,15 +280,15 @@ def _interruptions(facts: History) -> Interruptions:
         if work.work_s:
             lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
     downtimes = [r.downtime_s for r in facts.of(f.JobRunning) if r.downtime_s is not None]
-    total = losses(interruptions(facts))
+    each_s = [one.lost_s for one in interruptions(facts)]
     return Interruptions(
         dict(sorted(causes.items())),
         lost,
         quantile(downtimes, 0.5),
         quantile(downtimes, 0.9),
-        total.events,
-        total.gpu_h * SECONDS_AN_HOUR,
-        total.per_event_s,
+        len(each_s),
+        sum(each_s),
+        _mean(each_s),
     )
 
 

@@ -19,8 +19,7 @@ would take the copies, which most readers of this file do not carry.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,15 +39,6 @@ class InterruptedAttempt:
     lost_s: float  # of computing
     downtime_s: float | None  # until the next attempt ran; none: none has
     is_open: bool  # the job had not been dispatched again
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Work loss of a run. `per_event_s` is None where nothing was interrupted."""
-
-    events: int
-    gpu_h: float
-    per_event_s: float | None
 
 
 @dataclass(slots=True)
@@ -97,10 +87,3 @@ def interruptions(facts: Sequence[Timed]) -> list[InterruptedAttempt]:
                 )
             )
     return sorted(found, key=lambda each: (each.at_s, each.job))
-
-
-def losses(found: Iterable[InterruptedAttempt]) -> Losses:
-    """Return the sum and the mean of work loss."""
-    each_s = [one.lost_s for one in found]
-    total_s = sum(each_s)
-    return Losses(len(each_s), total_s / SECONDS_AN_HOUR, statistics.fmean(each_s) if each_s else None)
