@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -128,50 +128,42 @@ class LiveRun:
         await self._talk(submit_them)
 
     async def _change_links(self, begin_s: float) -> None:
-        """Apply the scenario's events to the kernel's links.
-
-        They are read back, and the rates to plan with are sent to the coordinator.
-        """
+        """Apply the scenario's events to the kernel's links, each at its time."""
+        one_at_a_time = trio.Lock()
         async with trio.open_nursery() as nursery:
-            cut = [trio.Event() for _ in self.scenario.events]
-            for event, happened in zip(self.scenario.events, cut, strict=True):
-                if event.drain_s is not None:
-                    nursery.start_soon(self._drain, event, begin_s, happened)
-            await self._change_in_turn(begin_s, cut)
+            for event in self.scenario.events:
+                nursery.start_soon(self._change_link, event, begin_s, one_at_a_time)
 
-    async def _drain(self, event: LinkEvent, begin_s: float, happened: trio.Event) -> None:
-        """Have a trunk left, until it is cut."""
-        await trio.sleep_until(begin_s + event.at_s - (event.drain_s or 0.0))
+    async def _change_link(self, event: LinkEvent, begin_s: float, one_at_a_time: trio.Lock) -> None:
+        """Apply one event, which is read back; a trunk that is to be drained is left until then.
+
+        The rates to plan with are sent to the coordinator.
+        """
+        campus, (a, b) = self.world.campus, event.between
+        change = partial(
+            campus.set_link,
+            a,
+            b,
+            rate=event.rate_bytes_per_s,
+            delay=event.delay_s,
+            loss=event.loss,
+            jitter=event.jitter_s,
+            up=event.up,
+        )
         with ExitStack() as drained:
-            try:
-                await trio.to_thread.run_sync(
-                    drained.enter_context, self.world.campus.drained(*event.between)
-                )
-            except SetupError as error:  # it is cut all the same
-                LOG.warning("%s", error)
-            await happened.wait()
-
-    async def _change_in_turn(self, begin_s: float, cut: Sequence[trio.Event]) -> None:
-        campus = self.world.campus
-        for event, happened in zip(self.scenario.events, cut, strict=True):
+            if event.drain_s is not None:
+                await trio.sleep_until(begin_s + event.at_s - event.drain_s)
+                try:
+                    await trio.to_thread.run_sync(drained.enter_context, campus.drained(a, b))
+                except SetupError as error:  # it is cut all the same
+                    LOG.warning("%s", error)
             await trio.sleep_until(begin_s + event.at_s)
-            a, b = event.between
-            change = partial(
-                campus.set_link,
-                a,
-                b,
-                rate=event.rate_bytes_per_s,
-                delay=event.delay_s,
-                loss=event.loss,
-                jitter=event.jitter_s,
-                up=event.up,
-            )
-            await trio.to_thread.run_sync(change)
-            happened.set()
-            if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
-                continue  # its controller reports it, when its tables follow
-            if event.rate_bytes_per_s is not None or event.up is not None:
-                await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
+            async with one_at_a_time:
+                await trio.to_thread.run_sync(change)
+        if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
+            return  # its controller reports it, when its tables follow
+        if event.rate_bytes_per_s is not None or event.up is not None:
+            await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
 
     async def _watch_network(self) -> None:
         """Send the switches' events to the coordinator, as they are seen."""
