@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from experiments.inputs.scenario import Scenario
     from experiments.inputs.traces import Trace
     from experiments.worlds.live.world import LiveWorld
-    from experiments.worlds.oracle import OracleRun
 
 PANEL = "Run"
 app = typer.Typer()
@@ -137,7 +136,9 @@ def simulate(
     compile_once()
     if policy == ORACLE:
         planned = run_oracle(described, drawn, until_over=until_over)
-        _write_windows(out, planned)
+        gap = max((window.gap for window in planned.windows), default=0.0)
+        lost = f"lost {format_duration(planned.lost_s)} of a GPU"
+        console.print(f"the schedule ({planned.schedule}) {lost}; the largest gap of a window is {gap:.2%}")
         run = planned.run
     else:
         run = play(described, drawn, until_over=until_over)
@@ -145,23 +146,6 @@ def simulate(
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
     summary = write_results(console, out, run, provenance(described), said)
     return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
-
-
-def _write_windows(out: Path, planned: OracleRun) -> None:
-    """Print what the oracle's plan loses, and write its windows into `out`/windows.json."""
-    import msgspec
-
-    from topologies.units import format_duration
-    from topologies.writing import write_whole
-
-    gap = max((window.gap for window in planned.windows), default=0.0)
-    lost = f"lost {format_duration(planned.lost_s)} of a GPU"
-    console.print(f"the schedule ({planned.schedule}) {lost}; the largest gap of a window is {gap:.2%}")
-    figures = [
-        {key: value for key, value in msgspec.to_builtins(window).items() if key != "chosen"}
-        for window in planned.windows
-    ]
-    write_whole(out / "windows.json", msgspec.json.encode(figures))
 
 
 def described_with_trace(

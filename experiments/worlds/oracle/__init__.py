@@ -6,7 +6,6 @@ its losses are accounted like those of every other system; `run` is one such run
 Begin with `program`.
 """
 
-from experiments.worlds.oracle.problem import Window
 from experiments.worlds.oracle.run import OracleRun, run_oracle
 
-__all__ = ["OracleRun", "Window", "run_oracle"]
+__all__ = ["OracleRun", "run_oracle"]
