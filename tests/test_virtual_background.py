@@ -1,6 +1,7 @@
 """Everybody else's traffic: it is on the links, switches count it, decisions follow it, promises outlive it."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import BackgroundTraffic, Trace, paper_campus
-from experiments.worlds.virtual import make_world, simulate
+from experiments.worlds.virtual import VirtualRun, make_world, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed.model.network import max_min
 from topologies.spec import DirectedLink, TrafficClass
@@ -22,9 +23,15 @@ def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Sc
     return scenario, trace if background else replace(trace, background=None)
 
 
+@cache
+def run_of(system: str) -> VirtualRun:
+    """Two days under a system."""
+    return simulate(*played(2), system=system)
+
+
 # ---------------------------------------------------------------- on the links
 def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_leaves() -> None:
-    ours, unshaped = (simulate(*played(2), system=system) for system in ("reclaimnet", "no-tc-bpf"))
+    ours, unshaped = run_of("reclaimnet"), run_of("no-tc-bpf")
     assert ours.background.offered_bytes == unshaped.background.offered_bytes > 1e15
     assert 0.0 <= ours.background.worst_epoch <= 0.03 < unshaped.background.worst_epoch
     assert simulate(*played(2, 0.5, background=False)).background is None
@@ -32,8 +39,7 @@ def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_le
 
 @pytest.mark.parametrize("system", ["reclaimnet", "research-whole"])
 def test_research_loses_no_more_than_it_may_in_any_hour(system: str) -> None:
-    run = simulate(*played(2), system=system)
-    figures = run.background.figures()
+    figures = run_of(system).background.figures()
     most = 0.03 if system == "reclaimnet" else 1e-4
     assert 0.0 < figures["lost"] <= figures["worst"] <= most
     assert figures["worst"] > most / 3 or system != "reclaimnet"  # it is taken where it is of use
