@@ -148,7 +148,7 @@ def test_reception_completes_only_when_whole(stores: Stores) -> None:
     assert reception.commit() == manifest
     assert stores.standby.payload(manifest).read_bytes() == data
     reception.abandon()
-    assert stores.standby.holds(manifest)
+    assert stores.standby.manifests() == [manifest]
 
 
 def test_wrong_bytes_for_a_chunk_are_refused_and_leave_no_trace(stores: Stores) -> None:
@@ -233,9 +233,8 @@ def test_local_copy_that_has_rotted_is_asked_for_again(stores: Stores) -> None:
     with stores.standby.payload(rotten).open("r+b") as file:
         file.seek(CHUNK)
         file.write(b"rot")
-    with pytest.raises(CheckpointDamaged) as caught:
+    with pytest.raises(CheckpointDamaged, match=r"chunks \[1\] of 3"):
         stores.standby.verify(rotten)
-    assert caught.value.chunks == (1,)
     reception = stores.begin(data, job="new")
     assert reception.missing == [1]
     assert stores.standby.payload(fill(reception, data)).read_bytes() == data
@@ -247,9 +246,8 @@ def test_payload_larger_than_the_disk_is_refused_before_a_byte_moves(store: Chec
     huge = Manifest.of("big", 1, 1, count * (16 << 20), 16 << 20, [bytes(32)] * count)  # 2 TiB
     if shutil.disk_usage(store.root).free > huge.payload_bytes:
         pytest.skip("this disk has 2 TiB free")
-    with pytest.raises(StoreFull, match="no room") as caught:
+    with pytest.raises(StoreFull, match=f"no room for {huge.payload_bytes} bytes"):
         store.begin(huge)
-    assert caught.value.needed_bytes == huge.payload_bytes
     assert list((store.root / "big").iterdir()) == []
 
 

@@ -289,7 +289,7 @@ async def test_flipped_byte_is_found_and_only_the_rest_is_sent_again(tmp_path: P
         assert pair.target.manifests() == [old]
         result = await pair.send(manifest)
         assert result.bytes_sent <= 7 * CHUNK
-        assert pair.target.holds(manifest)
+        assert pair.target.get(*manifest.key) == manifest
 
 
 async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: Path) -> None:
@@ -650,7 +650,7 @@ async def test_many_senders_of_one_checkpoint_complete_it_once(
         assert published == [manifest]
         assert len(outcomes) == 6
         assert len(pair.of(ReceiveCompleted)) == outcomes.count("stored") > 0
-        assert pair.target.holds(manifest)
+        assert pair.target.get(*manifest.key) == manifest
 
 
 @pytest.mark.kernel

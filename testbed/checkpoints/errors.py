@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -25,11 +24,7 @@ class CheckpointConflict(CheckpointError):
 
 
 class CheckpointDamaged(CheckpointError):
-    """A stored payload that differs from its manifest; `chunks` are the indices that differ."""
-
-    def __init__(self, path: Path, chunks: Sequence[int], problem: str) -> None:
-        self.path, self.chunks = path, tuple(chunks)
-        super().__init__(f"{path}: {problem}")
+    """A stored payload that differs from its manifest; the message names the chunks that differ."""
 
 
 class ChunkMismatch(CheckpointError):
@@ -44,7 +39,6 @@ class StoreFull(CheckpointError):
     """A file system without room for the payload: known before a byte moves."""
 
     def __init__(self, root: Path, needed_bytes: int, free_bytes: int) -> None:
-        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
         super().__init__(f"{root}: no room for {needed_bytes} bytes, {free_bytes} are free to this store")
 
 

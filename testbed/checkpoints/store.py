@@ -106,19 +106,15 @@ class CheckpointStore:
             raise NotStored(f"{self.root}: no completed checkpoint {job}/{sequence}")
         return found
 
-    def holds(self, manifest: Manifest) -> bool:
-        """Return True if exactly this checkpoint, to the byte, is completed here."""
-        return self.has(*manifest.key, manifest.digest)
-
     def has(self, job: str, sequence: int, digest: bytes) -> bool:
-        """Return True if the checkpoint whose manifest has this digest is stored."""
+        """Return True if exactly this checkpoint, whose manifest has this digest, is completed here."""
         with self._guard:
             found = self._manifests.get((job, sequence))
         return found is not None and found.digest == digest
 
     def payload(self, manifest: Manifest) -> Path:
         """Return the file with the checkpoint's bytes; read only. Raises NotStored."""
-        if not self.holds(manifest):
+        if not self.has(*manifest.key, manifest.digest):
             raise NotStored(
                 f"{self.root}: no completed checkpoint {manifest.job}/{manifest.sequence} of that digest"
             )
@@ -144,7 +140,7 @@ class CheckpointStore:
                 raise BadManifest(f"{source}: a snapshot is a regular file")
             chunks = _hashes(fd, status.st_size, self.chunk_bytes)
             manifest = Manifest.of(job, sequence, step, status.st_size, self.chunk_bytes, chunks)
-            if self.holds(manifest):
+            if self.has(job, sequence, manifest.digest):
                 source.unlink()
                 return manifest
             self._claim(manifest)
@@ -225,12 +221,10 @@ class CheckpointStore:
             size = os.fstat(file.fileno()).st_size
             hashes = _hashes(file.fileno(), size, manifest.chunk_bytes)
         if size != manifest.payload_bytes:
-            raise CheckpointDamaged(
-                path, (), f"{size} bytes long, the manifest says {manifest.payload_bytes}"
-            )
+            raise CheckpointDamaged(f"{path}: {size} bytes, the manifest says {manifest.payload_bytes}")
         bad = [n for n, (a, b) in enumerate(zip(hashes, manifest.chunks, strict=True)) if a != b]
         if bad:
-            raise CheckpointDamaged(path, bad, f"chunks {bad[:8]} of {len(hashes)} do not have their hashes")
+            raise CheckpointDamaged(f"{path}: chunks {bad[:8]} of {len(hashes)} do not have their hashes")
 
     def drop(self, job: str, sequence: int, *, keep_file: bool = False) -> None:
         """Forget a completed checkpoint. Raises NotStored.
