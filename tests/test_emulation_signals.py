@@ -46,6 +46,7 @@ import os, sys, time
 from pathlib import Path
 from mininet.log import setLogLevel
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.processes import ForkRequest
 from bpf import objects
 from tests.emulation_campuses import small_campus
 from topologies.presets import leaf_spine
@@ -69,7 +70,7 @@ spec = leaf_spine(2, 2, 2) if fabric == "openvswitch" else small_campus(3, delay
 with LiveCampus(spec, root=Path(sys.argv[1])) as net:
     net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
     net.fork("h2", lambda: time.sleep(1000), label="agent")
-    net.fork_all([("h1", lambda: time.sleep(1000), "agent")] * 3)
+    net.fork_all([ForkRequest("h1", lambda: time.sleep(1000), "agent")] * 3)
     time.sleep(0.1)
 if kind == "signalled":
     for _ in range(2000):

@@ -524,17 +524,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """
         return self.fork_all([ForkRequest(host_name, target, label, log, tuple(keep))])[0]
 
-    def fork_all(self, requests: Sequence[ForkRequest | tuple[str, Target, str]]) -> list[ForkedProcess]:
-        """Fork many at once (one ledger write); (host, target, label) is short for a ForkRequest."""
+    def fork_all(self, requests: Sequence[ForkRequest]) -> list[ForkedProcess]:
+        """Fork many at once, with one write to the ledger."""
         if not self._ledger:
             raise SetupError("start() the campus before fork()")
-        whole = [r if isinstance(r, ForkRequest) else ForkRequest(*r) for r in requests]
         holder_pids = self._kernel.holder_pids
-        for request in whole:
+        for request in requests:
             if request.host not in holder_pids:
                 raise SetupError(f"no host is called {request.host!r}")
         with signals_held():  # an interrupt inside os.fork's hooks would be lost
-            made = processes.fork_all(whole, [holder_pids[r.host] for r in whole], self.id, self._ledger)
+            made = processes.fork_all(
+                requests, [holder_pids[r.host] for r in requests], self.id, self._ledger
+            )
             self.forked += made
         return made
 
