@@ -28,7 +28,6 @@ COLOURS: Final = {
     "reclaimnet": OURS,
     "oracle": GOOD,
     "fixed r*": MUTED,
-    "as printed": SERIES[3],
     "Algorithm 1": PEER,
     "age": GOOD,
     "replay": OURS,

@@ -1,5 +1,5 @@
 """Figures of paper B (opportunistic spot scheduling).
 
-`learning` has the cases of each figure, and runs them; `learning_checks` judges. `learning_runs` is one run, `algorithm1_printed`
-the paper's algorithm to the letter. Begin with `learning`.
+`learning` has the cases of each figure, and runs them; `learning_checks` judges. `learning_runs` is one run.
+Begin with `learning`.
 """

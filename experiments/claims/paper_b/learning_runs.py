@@ -13,17 +13,16 @@ import numpy as np
 from controller.core.queueing import replay as replaying
 from controller.core.queueing.controllers import controller
 from controller.numerics.arrays import Floats
-from experiments.claims.paper_b import algorithm1_printed
 from experiments.runtime.tasks import Result
 from experiments.theory.paper_b.targets import Target
 from experiments.worlds.queue import history as drawn
-from experiments.worlds.queue.controller_runs import LEARNERS, STEP_PER_H, follow
+from experiments.worlds.queue.controller_runs import LEARNERS, follow
 
 SMALL, LARGE = 0.05, 6.0  # r_init; the paper has "small" and "large"
 EARLY_JOBS = 300  # by which the two starts must still be distinguishable
 SETTLED = 0.05  # of delta, for "jobs until settled"
 POINTS = 70  # of a curve
-FIXED, ALGORITHM1, PRINTED, REPLAY, AGE = "fixed r*", "Algorithm 1", "as printed", "replay", "age"
+FIXED, ALGORITHM1, REPLAY, AGE = "fixed r*", "Algorithm 1", "replay", "age"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,6 @@ def _learner(name: str) -> Callable[[Target, float], controller.Controller]:
 SYSTEMS: dict[str, LearningSystem] = {
     FIXED: LearningSystem(lambda target, _: controller.Controller(replaying.Rule(target.r_star)), (SMALL,)),
     ALGORITHM1: LearningSystem(_learner("algorithm1"), is_slow=True),
-    PRINTED: LearningSystem(
-        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)
-    ),
     REPLAY: LearningSystem(_learner(REPLAY)),
     AGE: LearningSystem(_learner(AGE)),
 }
