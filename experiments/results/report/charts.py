@@ -195,7 +195,7 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     with _over_time(facts, context, 1, TALL_IN) as (plot, clock):
         [[axes]] = plot.panels
         dress(axes, "", "", "research throughput over link capacity")
-        axes.set_ylim(0.0, 1.0)
+        axes.set_ylim(0.0, 1.03 * max([1.0, *(s.share for s in samples)]))
         if not samples:
             _nothing(axes, "no research flow was measured")
         kept = {s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s for s in samples}
