@@ -23,31 +23,9 @@ More = ParamSpec("More")
 Account = TypeVar("Account")
 Kind = TypeVar("Kind")
 
-OF_ATTEMPTS = frozenset(
-    (
-        f.JobDispatched,
-        f.JobRunning,
-        f.JobFinished,
-        f.JobFailed,
-        f.JobCancelled,
-        f.JobStopped,
-        f.CheckpointTaken,
-        f.WorkLost,
-    )
-)
 OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
 SAME_NOTICE_S = (
     0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to arrive
-)
-OF_NOTICES = frozenset(
-    (
-        f.HostJoined,
-        f.HostReclaimed,
-        f.HostReturned,
-        f.MigrationAdmitted,
-        f.MigrationDegraded,
-        f.MigrationFinished,
-    )
 )
 
 
@@ -123,7 +101,7 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
     """
     found: dict[tuple[str, int], Attempt] = {}
     latest: dict[str, Attempt] = {}  # of each job
-    for at_s, fact in only(facts, OF_ATTEMPTS):
+    for at_s, fact in facts:
         match fact:
             case f.JobDispatched(job=job, attempt=number, host=host, restore_step=step):
                 before = latest.get(job)
@@ -397,7 +375,7 @@ class _Notices:
 def notices(facts: Iterable[Timed]) -> list[Notice]:
     """Return every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
     book = _Notices()
-    for at_s, fact in only(facts, OF_NOTICES):
+    for at_s, fact in facts:
         match fact:
             case f.HostReclaimed():
                 book.reclaimed(at_s, fact)
