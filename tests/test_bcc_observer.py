@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,7 @@ def test_it_counts_what_was_done_in_each_network_and_the_other_observer_counts_t
             seen = second.read(inode) - before
             assert seen[NO_SOCKET] == first.read()["here"].dropped[NO_SOCKET] == DATAGRAMS + 1
 
-    with second:
+    with closing(second):
         elsewhere = second.read(inode_of("self"))
         in_own_namespace(body)
         after = second.read(inode_of("self")) - elsewhere

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from bpf.btf import drop_reasons, member_offset_bytes
 from bpf.errors import BpfError
@@ -60,7 +60,7 @@ RAW_TRACEPOINT_PROBE(kfree_skb)
 
 
 class BccObserver:
-    """Counts in every network namespace, from now until `close` (or as a context manager).
+    """Counts in every network namespace, from now until `close`.
 
     BpfError gives the reason why none can: bcc or kernel headers are not installed, or bcc cannot compile here.
     """
@@ -81,12 +81,6 @@ class BccObserver:
             )
         except Exception as error:  # bcc raises no class of its own
             raise BpfError(f"bcc does not count here: {error}; ./setup-apt.sh measure installs it") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def read(self, inode: int) -> Counter[str]:
         """Return drops by the kernel's reason in words, in the network namespace of this inode, since the beginning."""

@@ -104,7 +104,7 @@ def measure(run: Run) -> dict[str, Any]:
     with ExitStack() as last:
         observer: BccObserver | None = None
         try:
-            observer = last.enter_context(BccObserver())
+            observer = last.enter_context(closing(BccObserver()))
         except BpfError as error:
             no_observer = f"no independent observer counted: {error}"
         found = measure_kill_switch(trials, observer=observer)
@@ -231,7 +231,7 @@ def measure_kill_switch(trials: int, observer: BccObserver | None = None) -> Sam
         last.callback(shutil.rmtree, folder, ignore_errors=True)
         programs = load_host_programs(folder)
         last.callback(programs.close)
-        host = last.enter_context(Node())
+        host = last.enter_context(closing(Node()))
         stage = last.enter_context(arena(host.network, programs.egress_fd, programs.ingress_fd))
         switch = last.enter_context(closing(KillSwitch.open_pinned(folder / "switch")))
         for name in (MAP, NFT, IPTABLES, LISTENER):

@@ -12,7 +12,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
 from testbed.errors import CommandFailed, SetupError
 from testbed.linux import CLONE_NEWNET, end_with_parent, setns, unshare
@@ -60,12 +60,6 @@ class Node:
         self._lines = self._ours.makefile("rw")
         self.answer()
         self.network = NetworkNamespace.of_process(self.pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def ask(self, **order: Any) -> None:
         """Send an order; `answer` waits for its outcome."""

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
     """Yield `host` with a storm's cable, its programs on it, a listener and the storm; all of it is removed after."""
     program = compiled(SOURCE)
     with contextlib.ExitStack() as last:
-        outside = last.enter_context(Node())  # its cable goes with it
+        outside = last.enter_context(closing(Node()))  # its cable goes with it
         ends = f"{STORM_END} address {STORM_MAC} type veth peer name {HOST_END} address {HOST_MAC}"
         outside.run(*f"ip link add {ends}".split())
         outside.run(*f"ip link set {HOST_END} netns /proc/{os.getpid()}/fd/{host.fd}".split())
@@ -198,7 +198,7 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
             _set("net/ipv4/tcp_syncookies", "2")
             with NetlinkSocket() as netlink:
                 netlink.send(host_requests(socket.if_nametoindex(HOST_END), egress_fd, ingress_fd, HOST_END))
-        application = last.enter_context(Node(Listener().serve, host))
+        application = last.enter_context(closing(Node(Listener().serve, host)))
         application.order(listens=True)
         folder = last.enter_context(tempfile.TemporaryDirectory(prefix="syn-storm-"))
         allowed = sorted(os.sched_getaffinity(0))

@@ -79,9 +79,8 @@ def _check(line: Line, hosts: set[str]) -> None:
 
 def _words(line: Line) -> tuple[Sequence[str], dict[str, str]]:
     """Return the words of a line and its options; those after the verb of an action that waits are the action's."""
-    if line.verb != "upon":
-        return line.positional, line.options
-    own = [word for word in line.words if word.startswith("after=")]
+    option = "after=" if line.verb == "upon" else "="
+    own = [word for word in line.words if option in word]
     return [word for word in line.words if word not in own], options_of(own)
 
 

@@ -31,16 +31,6 @@ class Line:
     def __str__(self) -> str:
         return " ".join([f"{self.at_s:.6g}", self.verb, *self.words])
 
-    @property
-    def positional(self) -> tuple[str, ...]:
-        """Return the words that are no options."""
-        return tuple(word for word in self.words if "=" not in word)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Return the words of the form `key=value`."""
-        return options_of(self.words)
-
 
 @dataclass(frozen=True, slots=True)
 class Script:

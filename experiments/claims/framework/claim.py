@@ -72,7 +72,7 @@ class Config:
     """Size of a run: `quick`, or in full; `seeds` None for the claim's own number.
 
     `directory`: folder for the claim's files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose
-    workers play the sweeps instead; `modules`: a user's own that they need; `notes`: remarks to print at the end.
+    workers play the sweeps instead; `modules`: a user's own that they need.
     `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that
     the claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of
     the cases that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.

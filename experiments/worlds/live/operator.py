@@ -39,30 +39,19 @@ class Operator:
 
     async def submit(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
         """Submit a job; return when it is in the coordinator's journal, or is refused."""
-        answer = await self._ask(m.Submit(job))
-        if not isinstance(answer, m.Accepted | m.Rejected):
-            raise RemoteProtocolError(f"a submission was answered by {type(answer).__name__}")
-        return answer
+        return await self._ask(m.Submit(job), m.Accepted, m.Rejected)
 
     async def cancel(self, job: str) -> m.Cancelled | m.Rejected:
         """Cancel a job; return when that is in the coordinator's journal, or the reason why it cannot be cancelled."""
-        answer = await self._ask(m.Cancel(job))
-        if not isinstance(answer, m.Cancelled | m.Rejected):
-            raise RemoteProtocolError(f"a cancellation was answered by {type(answer).__name__}")
-        return answer
+        return await self._ask(m.Cancel(job), m.Cancelled, m.Rejected)
 
     async def status(self) -> m.Status:
         """Return the coordinator's view, now."""
-        answer = await self._ask(m.StatusRequest())
-        if not isinstance(answer, m.Status):
-            raise RemoteProtocolError(f"a request for the status was answered by {type(answer).__name__}")
-        return answer
+        return await self._ask(m.StatusRequest(), m.Status)
 
     async def change_links(self, rates: list[tuple[str, str, float]]) -> None:
         """Send rates of links, (source, target, wire bytes/s) of each direction; return when the coordinator plans with them."""
-        answer = await self._ask(m.ChangeLinks(rates))
-        if not isinstance(answer, m.Noted):
-            raise RemoteProtocolError(f"changed links were answered by {answer}")
+        await self._ask(m.ChangeLinks(rates), m.Noted)
 
     async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
         """Yield (seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
@@ -71,11 +60,13 @@ class Operator:
             if isinstance(message, m.Observed):
                 yield message.at_s, _FACTS.decode(message.fact)
 
-    async def _ask(self, request: m.FromOperator) -> m.ToOperator:
+    async def _ask(self, request: m.FromOperator, *answers: type[T]) -> T:
         await self._out.send(request)
         answer = await self._in.receive()
         if answer is None:
             raise trio.BrokenResourceError("the coordinator closed the connection")
+        if not isinstance(answer, answers):
+            raise RemoteProtocolError(f"{type(request).__name__} was answered by {type(answer).__name__}")
         return answer
 
 
