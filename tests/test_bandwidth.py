@@ -103,7 +103,7 @@ def test_the_rate_of_a_path_is_that_of_its_least_link() -> None:
         LinkCapacity(campus.capacity_bytes_per_s, ResearchReserve(), borrows=False),
         Routes(campus),
     )
-    rates = np.arange(1.0, 1.0 + len(capacity.network))
+    rates = np.arange(1.0, 1.0 + len(capacity.network.links))
     paths = PathCache(capacity.network, routes, 1)
     numbers = [capacity.network.number[link] for link in routes.route("h1", "h4")]
     assert paths.rate("h1", "h4", rates) == min(rates[numbers])

@@ -30,7 +30,7 @@ def bandwidth(routes: Routes, free: dict[DirectedLink, float], source: str, targ
 
 def free_column(network: Network, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
-    return rng.choice([0.0, 1e6, 3e7, 3e7, 1e8, 9e8], len(network), p=[0.05, 0.1, 0.2, 0.25, 0.2, 0.2])
+    return rng.choice([0.0, 1e6, 3e7, 3e7, 1e8, 9e8], len(network.links), p=[0.05, 0.1, 0.2, 0.25, 0.2, 0.2])
 
 
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000))
@@ -65,13 +65,13 @@ def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(
 
 def test_hosts_that_stand_alike_have_exactly_the_same_mean() -> None:
     places, network, _ = places_of(three_tier(96, 4, 0, hosts_per_access=6))
-    means = Reaches(places, np.full(len(network), 1.1e8)).mean_slowness(np.ones(96, dtype=bool))
+    means = Reaches(places, np.full(len(network.links), 1.1e8)).mean_slowness(np.ones(96, dtype=bool))
     assert len(set(means.tolist())) == 1
 
 
 def test_what_has_not_changed_is_not_computed_again_and_what_has_is() -> None:
     places, network, _ = places_of(three_tier(8, 2, 0))
-    free, everybody = np.full(len(network), 1e8), np.ones(8, dtype=bool)
+    free, everybody = np.full(len(network.links), 1e8), np.ones(8, dtype=bool)
     reaches = places.reaches(free)
     means = reaches.mean_slowness(everybody)
     assert places.reaches(free.copy()) is reaches

@@ -218,7 +218,7 @@ class Coordinator:
         """Return everything that follows from `event` at `now_s` (seconds; never less than before), in order."""
         cluster = self.cluster
         cluster.now_s = now_s
-        level = cluster.queue.controller.level
+        before = cluster.queue.controller.rule
         if self._tick_s == inf and isinstance(event, ev.AgentSaid) and isinstance(event.message, m.Hello):
             self._tick_s = now_s + cluster.protocol.control_period_s
         if self._resync is None or isinstance(event, ev.Restarted):
@@ -236,8 +236,8 @@ class Coordinator:
             self._do_what_is_due()
             reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
             finish_event(cluster, in_a_hurry=reclaims and not ticks)
-        if cluster.queue.controller.level != level:
-            cluster.record(facts.LevelLearned(cluster.queue.controller.level))
+        if (rule := cluster.queue.controller.rule).level != before.level:
+            cluster.record(facts.LevelLearned(rule.level))
         effects, cluster.outbox = cluster.outbox, []
         return effects
 

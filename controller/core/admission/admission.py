@@ -155,8 +155,10 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Co
     transfer stalled), and nothing is admitted on the links that it crosses. Without requests: the timetable of what
     is committed. Independent of the order of both. ValueError: a key twice.
     """
-    held = committed_rates([each for each in committed if isinstance(each, Held)], now_s)
-    free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
+    free = share
+    if held := [each for each in committed if isinstance(each, Held)]:
+        taken = committed_rates(held, now_s)
+        free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in taken.items()}}
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
     reserved = [each for each in committed if isinstance(each, MigrationRequest)]
     everything = sorted((*hopeful, *reserved), key=by_due)

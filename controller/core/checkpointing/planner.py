@@ -103,7 +103,7 @@ def plan_each(jobs: CheckpointJobs, network: Network, capacity: Floats, beta: fl
     """Plan in closed form."""
     payload, paths = jobs.payload_bytes, jobs.paths
     needed = payload / (2.0 * beta * jobs.loss_budget_s)
-    fits = paths.load(needed, len(network)) <= capacity * (1.0 + SLACK)
+    fits = paths.load(needed, len(network.links)) <= capacity * (1.0 + SLACK)
     floor = np.where(paths.least(fits.astype(float)) > 0.0, needed, 0.0)
     rates = _shared(jobs, network, capacity, np.sqrt(jobs.hazard_per_s * payload), floor)
     return _clipped(jobs, rates, best_intervals_s(jobs.pauses_s, jobs.hazard_per_s), beta)

@@ -45,7 +45,7 @@ def residual(
 
     `for_checkpoints`: the room for these, which may borrow.
     """
-    committed = np.zeros(len(cluster.network))
+    committed = np.zeros(len(cluster.network.links))
     for flow in cluster.flows.firm():
         committed[[*cluster.paths.of(flow.source, flow.destination)]] += taken(flow)
     return cluster.capacity.free(cluster.now_s, committed, for_checkpoints=for_checkpoints)

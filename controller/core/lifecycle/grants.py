@@ -187,7 +187,7 @@ def _follow_timetable(cluster: Cluster) -> None:
 
 def recovery_bytes(cluster: Cluster) -> Floats:
     """Return the payloads of the recoveries that cross each link, by its number; none where they have no precedence."""
-    column = np.zeros(len(cluster.network))
+    column = np.zeros(len(cluster.network.links))
     if cluster.policy.recoveries_first:
         for flow in [flow for flow in cluster.flows.values() if flow.is_recovery]:
             size = cluster.jobs[flow.job].spec.payload_bytes
@@ -233,14 +233,14 @@ def _shared(cluster: Cluster, rows: FlowRows, is_stream: Mask) -> tuple[Floats, 
     flows, paths = rows
     bounds = [_bounds(flow, cluster.hosts[flow.source].connected) for flow in flows]
     floor, cap = np.array(bounds, dtype=float).reshape(-1, 2).T.copy()
-    if cluster.policy.recoveries_first and not is_stream.all():
+    if cluster.policy.recoveries_first and any(flow.is_recovery for flow in flows):
         _raise_recoveries(cluster, rows, floor)
     wants = Wants(cluster.network, paths, np.ones(len(flows)), floor, cap)
     rates, held_by = cluster.policy.share(wants, cluster.capacity.given_column)
     if not cluster.policy.borrows or not is_stream.any():
         return rates, held_by
     # a sender that is not connected may have more than is left
-    capacity = np.maximum(paths.load(rates, len(cluster.network)), cluster.capacity.lent_column)
+    capacity = np.maximum(paths.load(rates, len(cluster.network.links)), cluster.capacity.lent_column)
     more = replace(wants, floor=rates, cap=np.where(is_stream, np.maximum(rates, cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
     return np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
@@ -249,7 +249,7 @@ def _shared(cluster: Cluster, rows: FlowRows, is_stream: Mask) -> tuple[Floats, 
 def _raise_recoveries(cluster: Cluster, rows: FlowRows, floor: Floats) -> None:
     """Raise the floors of recoveries to all that other floors leave of their ways, the shortest recovery first."""
     flows, paths = rows
-    left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
+    left = cluster.capacity.given_column - paths.load(floor, len(cluster.network.links))
     connected = [cluster.hosts[flow.source].connected for flow in flows]
     recoveries = [n for n, flow in enumerate(flows) if flow.is_recovery and connected[n]]
     for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):

@@ -57,9 +57,6 @@ class Network:
         self.names = tuple(map(str, self.links))
         self.number: dict[DirectedLink, int] = {link: number for number, link in enumerate(self.links)}
 
-    def __len__(self) -> int:
-        return len(self.links)
-
     def column(self, values: Mapping[DirectedLink, float]) -> Floats:
         """Return one value a link, by number. KeyError: a link without a value."""
         return np.array([values[link] for link in self.links], dtype=float)
@@ -191,7 +188,7 @@ class LinkCapacity:
         self, now_s: float, committed_bytes_per_s: Floats | float = 0.0, *, for_checkpoints: bool = False
     ) -> Floats:
         """Return the rate of each link that a new flow may count on, beside what is committed."""
-        delivery = np.full(len(self.network), PAYLOAD_SHARE)
+        delivery = np.full(len(self.network.links), PAYLOAD_SHARE)
         for link, seen in list(self._delivered.items()):
             recent = sorted([share for at_s, share in seen if at_s > now_s - MEMORY_S])
             if recent:
@@ -204,7 +201,7 @@ class LinkCapacity:
 
     def _derive(self) -> None:
         network = self.network
-        wire, asked = network.column(self.wire), np.zeros(len(network))
+        wire, asked = network.column(self.wire), np.zeros(len(network.links))
         for link, rate in self.research.items():
             asked[network.number[link]] = min(rate, self.wire[link])
         reserved = np.array([self.reserve.reserve_bytes_per_s(rate) for rate in wire.tolist()])

@@ -72,7 +72,7 @@ class Places:
         ways = [routes.route(routes.root, host) for host in everybody]
         levels, numbers = max(1, *map(len, ways)), dict[str, int]()
         node = np.full((levels + 1, len(ways)), -1, dtype=np.intp)
-        up, down = (np.full((levels, len(ways)), len(network), dtype=np.intp) for _ in range(2))
+        up, down = (np.full((levels, len(ways)), len(network.links), dtype=np.intp) for _ in range(2))
         node[0] = 0
         for place, way in enumerate(ways):
             for level, link in enumerate(way):
@@ -118,13 +118,32 @@ class Reaches:
         """
         if self._slowness is None or not np.array_equal(self._slowness[0], among):
             p = self._places
-            kind, hosts, members = _kinds(self.free, p.line, p.switch, p.uplink, p.downlink, among)
-            means = np.full(len(among), np.nan)
-            if members.sum() > 1.0:
-                of_kinds = _mean_of_pairs(self.free, p.up, self._down, p.node, hosts, members)
-                means[among] = of_kinds[kind[among]]
-            self._slowness = among, means
+            ends = p.switch, p.uplink, p.downlink
+            self._slowness = among, _mean_slowness(self.free, p.line, *ends, p.up, self._down, p.node, among)
         return self._slowness[1]
+
+
+@compiled
+def _mean_slowness(
+    free: Floats,
+    line: Numbers,
+    switch: Numbers,
+    uplink: Numbers,
+    downlink: Numbers,
+    up: Numbers,
+    down: Floats,
+    node: Numbers,
+    among: Mask,
+) -> Floats:
+    """Return `Reaches.mean_slowness`, found once for each kind of host."""
+    means = np.full(len(among), np.nan)
+    kind, hosts, members = _kinds(free, line, switch, uplink, downlink, among)
+    if members.sum() > 1.0:
+        of_kinds = _mean_of_pairs(free, up, down, node, hosts, members)
+        for host in range(len(among)):
+            if among[host]:
+                means[host] = of_kinds[kind[host]]
+    return means
 
 
 @compiled
