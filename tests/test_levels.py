@@ -182,8 +182,8 @@ def test_offers_that_no_law_assumed_keep_the_delay_and_cost_no_more_than_replay(
 def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
     history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     for now_s in range(20):
-        history.spot(now_s + 0.5)
-        history.job(now_s + 0.75)
+        history.spots_s.append(now_s + 0.5)
+        history.jobs_s.append(now_s + 0.75)
     past = history.arrivals()
     assert past.jobs_s.tolist() == [15.75, 16.75, 17.75, 18.75, 19.75]
     assert past.began_s == 15.5

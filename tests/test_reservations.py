@@ -101,7 +101,7 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
             assert reservation.told
             assert told[flow.job] == pytest.approx(reservation.final_at_s, abs=0.05)
             if newcomers and reservation.since_s is None:
-                assert plan.begins_s(flow.key) - reservation.lead_s == pytest.approx(
+                assert plan.spans[flow.key][0].from_s - reservation.lead_s == pytest.approx(
                     reservation.final_at_s, abs=0.05
                 )
     assert admitted

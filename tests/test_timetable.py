@@ -71,7 +71,7 @@ def check_followed(parcels: Sequence[MigrationRequest], share: Share, table: Tim
         sent = math.fsum(s.rate_bytes_per_s * (s.until_s - s.from_s) for s in spans)
         assert sent == pytest.approx(parcel.payload_bytes, rel=1e-6)
         assert all(s.rate_bytes_per_s <= parcel.cap_bytes_per_s * (1 + 1e-9) for s in spans)
-        assert table.begins_s(parcel.key) >= parcel.start_s
+        assert table.spans[parcel.key][0].from_s >= parcel.start_s
         assert table.spans[parcel.key][-1].until_s <= parcel.due_s * (1 + 1e-9)
         assert all(a.until_s <= b.from_s for a, b in pairwise(spans))
     check_shares(parcels, share, table)
@@ -383,7 +383,7 @@ def test_no_newcomer_evicts_a_promise_and_a_held_floor_takes_its_rate_for_ever()
     promise = flow("old", 80.0, 10.0)
     assert fluid_edf([flow("new", 30.0, 5.0)], 0.0, {LINK: 10.0}, [promise]).admitted == {}
     urgent = fluid_edf([flow("new", 20.0, 3.0)], 0.0, {LINK: 10.0}, [promise])
-    assert urgent.timetable.begins_s("new") == 0.0  # the promise waits, and is in time all the same
+    assert urgent.timetable.spans["new"][0].from_s == 0.0  # the promise waits, and is in time all the same
     assert urgent.timetable.spans["old"][-1].until_s == pytest.approx(10.0)
     floor = Held("held", (LINK,), 4.0)
     assert fluid_edf([flow("new", 61.0, 10.0)], 0.0, {LINK: 10.0}, [floor]).admitted == {}
@@ -401,15 +401,15 @@ def test_a_promise_that_is_late_closes_its_links_and_no_others() -> None:
 
 def test_a_start_that_would_be_welcome_is_granted_only_when_nobody_is_refused_for_it() -> None:
     patient = replace(flow("patient", 50.0, 10.0), rather_start_s=5.0)
-    assert fluid_edf([patient], 0.0, {LINK: 10.0}).timetable.begins_s("patient") == 5.0
+    assert fluid_edf([patient], 0.0, {LINK: 10.0}).timetable.spans["patient"][0].from_s == 5.0
     crowd = [patient, flow("a", 40.0, 9.0)]
     table = fluid_edf(crowd, 0.0, {LINK: 10.0}).timetable
     assert not table.late
-    assert table.begins_s("patient") == 5.0  # "a" is sent meanwhile
+    assert table.spans["patient"][0].from_s == 5.0  # "a" is sent meanwhile
     full = [patient, replace(flow("b", 45.0, 9.5), start_s=5.0)]
     table = fluid_edf(full, 0.0, {LINK: 10.0}).timetable
     assert not table.late
-    assert table.begins_s("patient") < 5.0
+    assert table.spans["patient"][0].from_s < 5.0
 
 
 def test_constant_rates_too_start_late_where_that_fits_and_early_where_not() -> None:

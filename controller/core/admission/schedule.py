@@ -102,11 +102,6 @@ class Timetable:
         spans = self.spans.get(key, ())
         return next((s.rate_bytes_per_s for s in spans if s.from_s <= now_s < s.until_s), 0.0)
 
-    def begins_s(self, key: str) -> float:
-        """Return the start of its first span; infinity for a migration that has none."""
-        spans = self.spans.get(key)
-        return spans[0].from_s if spans else math.inf
-
     def next_change_s(self, now_s: float) -> float:
         """Return the next moment after `now_s` at which some rate changes; infinity if none does."""
         edges = (edge for spans in self.spans.values() for s in spans for edge in (s.from_s, s.until_s))

@@ -129,7 +129,8 @@ def choose_host(
     (rows,) = able.nonzero()
     levels, profile = cluster.hazards.levels(cluster.now_s)
     # the integral of a hazard of one over the time that the job still needs
-    a_unit = expected_reclaims(profile, cluster.time_of_day_s(), wanted.remaining_s, cluster.protocol.day_s)
+    since_midnight_s = cluster.now_s + cluster.protocol.day_start_s
+    a_unit = expected_reclaims(profile, since_midnight_s, wanted.remaining_s, cluster.protocol.day_s)
     ways = [reaches.from_host(source) for source in sources]
     if wanted.notice_s is not None and cluster.chooses_ways:
         ways += [cluster.paths.widest_beside(source, places.hosts, free) for source in sources]

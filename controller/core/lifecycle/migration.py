@@ -197,9 +197,8 @@ def landed(cluster: Cluster, job: JobState) -> None:
 def tell_starts(cluster: Cluster, plan: Timetable) -> None:
     """Inform sources whose reservation has not begun that it starts at another time."""
     for flow, reservation in reservations(cluster):
-        begins_s = plan.begins_s(flow.key)
-        if reservation.since_s is None and begins_s < inf:
-            final_at_s = begins_s - reservation.lead_s
+        if reservation.since_s is None and (spans := plan.spans.get(flow.key)):
+            final_at_s = spans[0].from_s - reservation.lead_s
             reservation.told = reservation.told and abs(final_at_s - reservation.final_at_s) < LEAST_SPAN_S
             if not reservation.told:
                 reservation.final_at_s = final_at_s
@@ -276,7 +275,7 @@ def _admit(
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
     # a flow gets a little less than its grant, for which a reservation allows
-    size = job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
+    size = job.spec.payload_bytes / (GOODPUT if cluster.policy.enforced else 1.0)
     links = cluster.routes.way(*ends)
     asked = MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
     commitments, share = committed(cluster, movable=True), cluster.capacity.spendable

@@ -292,10 +292,6 @@ class Cluster:
 
     # ------------------------------------------------------------ hazards
 
-    def time_of_day_s(self) -> float:
-        """Return the seconds since midnight, in the run's time scale."""
-        return (self.now_s + self.protocol.day_start_s) % self.protocol.day_s
-
     def hazards_now_per_s(self, jobs: Sequence[JobState]) -> Floats:
         """Return the hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice."""
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
@@ -304,7 +300,8 @@ class Cluster:
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
         short = self.too_short(payloads, self.places.uplink[there])
-        hour = int(self.time_of_day_s() / self.protocol.day_s * HOURS) % HOURS
+        time_s = (self.now_s + self.protocol.day_start_s) % self.protocol.day_s
+        hour = int(time_s / self.protocol.day_s * HOURS) % HOURS
         hazards: Floats = levels[there] * profile[hour] * short
         return hazards
 

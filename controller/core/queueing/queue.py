@@ -26,7 +26,7 @@ Randomness and time are arguments: `draw` in [0, 1) decides the admission with p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.core.queueing.controllers.controller import Controller
@@ -247,7 +247,7 @@ class SpotQueue:
         The delay counted is the actual wait, even if this is called late. A job that joined after the gap reached the
         age of leaving waits for the next offer. Interrupted jobs never leave.
         """
-        due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
+        due = [waiting for waiting in self._fresh.values() if self._leaves_s(waiting) <= now_s]
         return [self._leave(waiting, now_s) for waiting in due]
 
     def _leave(self, waiting: _Waiting, now_s: float) -> Reneged:
@@ -262,16 +262,14 @@ class SpotQueue:
         """Return the time at which the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
         # all offers stand equally long
         lapses_s = next(iter(self._offers.values())).expires_s if self._offers else math.inf
-        return min(lapses_s, min(map(self._leaves_s, self._impatient()), default=math.inf))
+        rule = self.controller.rule
+        if min(rule.leave_at_age_s, rule.longest_wait_s) == math.inf:  # whatever the length of the queue
+            return lapses_s
+        return min(lapses_s, min(map(self._leaves_s, self._fresh.values()), default=math.inf))
 
     def _check_new(self, job: SpotJob) -> None:
         if job.key in self._fresh or job.key in self._interrupted:
             raise ValueError(f"job {job.key} waits already")
-
-    def _impatient(self) -> Iterable[_Waiting]:
-        """Return the jobs that may leave at some time; none by most rules, whatever the length of the queue."""
-        forever = min(self.controller.rule.leave_at_age_s, self.controller.rule.longest_wait_s) == math.inf
-        return () if forever else self._fresh.values()
 
     def _leaves_s(self, waiting: _Waiting) -> float:
         """Return when the job goes to on-demand if no offer comes."""

@@ -102,52 +102,40 @@ class RecordedArrivals:
         if window < 1:
             raise ValueError(f"window {window}: at least one job")
         self.offer_ttl_s = offer_ttl_s
-        self._jobs_s: deque[float] = deque(maxlen=window)
-        self._spots_s: deque[float] = deque(maxlen=OFFERS_A_JOB * window)
-        self._lost: Counter[float] = Counter()
-
-    def job(self, now_s: float) -> None:
-        """Record a job."""
-        self._jobs_s.append(now_s)
-
-    def spot(self, now_s: float) -> None:
-        """Record an offer."""
-        self._spots_s.append(now_s)
-
-    def lost(self, made_s: float) -> None:
-        """Remove an offer that no new job could take."""
-        self._lost[made_s] += 1
+        self.jobs_s: deque[float] = deque(maxlen=window)
+        self.spots_s: deque[float] = deque(maxlen=OFFERS_A_JOB * window)
+        self.lost: Counter[float] = Counter()  # offers that no new job could take, by when they were made
 
     def since_s(self, jobs: int) -> float:
         """Return the times from the arrivals of the last so many jobs to the last of these, added up; O(jobs)."""
-        last = list(self._jobs_s)[max(0, len(self._jobs_s) - jobs) :]
-        return sum(self._jobs_s[-1] - came_s for came_s in last)
+        last = list(self.jobs_s)[max(0, len(self.jobs_s) - jobs) :]
+        return sum(self.jobs_s[-1] - came_s for came_s in last)
 
     @property
     def jobs(self) -> int:
         """Number of recorded jobs."""
-        return len(self._jobs_s)
+        return len(self.jobs_s)
 
     @property
     def spots(self) -> int:
         """Number of recorded offers."""
-        return len(self._spots_s) - self._lost.total()
+        return len(self.spots_s) - self.lost.total()
 
     def arrivals(self) -> Arrivals:
         """Return a copy, from the first offer of which all is known; O(window). ValueError: no offer has been made."""
-        if not len(self._spots_s) > self._lost.total():
+        if not len(self.spots_s) > self.lost.total():
             raise ValueError("no offer has been made yet: the past begins with one")
         # offers that were not lost; what was lost before the window began is forgotten
-        lost, seen, kept_s = self._lost.copy(), Counter[float](), list[float]()
-        for made_s in self._spots_s:
+        lost, seen, kept_s = self.lost.copy(), Counter[float](), list[float]()
+        for made_s in self.spots_s:
             if lost[made_s] > 0:
                 lost[made_s] -= 1
                 seen[made_s] += 1
             else:
                 kept_s.append(made_s)
-        self._lost = seen
-        jobs_s, spots_s = np.array(self._jobs_s, np.float64), np.array(kept_s, np.float64)
-        if len(jobs_s) == self._jobs_s.maxlen:
+        self.lost = seen
+        jobs_s, spots_s = np.array(self.jobs_s, np.float64), np.array(kept_s, np.float64)
+        if len(jobs_s) == self.jobs_s.maxlen:
             spots_s = spots_s[max(0, np.searchsorted(spots_s, jobs_s[0], "right") - 1) :]
         began_s = float(spots_s[0])
         return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s)
@@ -275,15 +263,15 @@ class Replay(Controller):
     def arrived(self, now_s: float) -> None:
         """Record the arrival."""
         self._arrived += 1
-        self.history.job(now_s)
+        self.history.jobs_s.append(now_s)
 
     def spot(self, now_s: float) -> None:
         """Record the offer."""
-        self.history.spot(now_s)
+        self.history.spots_s.append(now_s)
 
     def lost(self, made_s: float) -> None:
         """Take the offer out of the record."""
-        self.history.lost(made_s)
+        self.history.lost[made_s] += 1
 
     def left(self, delay_s: float) -> None:
         """Book the delay."""
