@@ -101,6 +101,15 @@ def test_a_closed_switch_kills_first_cuts_transfers_and_tells_last() -> None:
     assert reclaimed == m.OwnerReclaims(0.0, False, [m.JobClaim("a", 1, 7)], closures=1)
 
 
+def test_a_job_that_is_protected_again_stays_though_the_order_to_stay_was_lost() -> None:
+    core = running()
+    core.handle(ev.Received(m.Migrate("a", 1, TARGET, 2e6, 5.0)), 10.5)
+    snapshot(core, 1_000_001, 10.6)  # its copy is on its way, faster than any stream may be
+    effects = core.handle(ev.Received(m.Protect("a", 1, TARGET, 1e6, 5.0, 9.0)), 10.8)
+    assert of(effects, do.AbortSending) == [do.AbortSending("a", TARGET.host)]
+    assert not of(core.handle(ev.Woke(), 15.6), do.TakeSnapshot), "it was to stop then"
+
+
 def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> None:
     core = running()
     core.handle(ev.WorkloadStarted("a", 1, 3, "again"), 10.5)  # a process may say so twice

@@ -177,10 +177,14 @@ class AgentCore:
             case m.Protect(name, attempt, standby, rate, interval_s, first_s):
                 if (job := self._of(name, attempt)) is None:
                     return []
+                aborts: list[do.Effect] = []
+                if (move := job.migration) is not None and job.final is None:  # the order to stay was lost
+                    job.stay(move.destination.host)
+                    aborts = self.sends.abort(name, move.destination.host)
                 job.protection = Protection(standby, rate, interval_s, now_s + first_s)
                 if standby is not None:
                     self.sends.readdress(name, standby)
-                return self._regrant(name, job.standby_host, rate)
+                return [*aborts, *self._regrant(name, job.standby_host, rate)]
             case m.Unprotect(job=name, attempt=attempt):
                 if job := self._of(name, attempt):
                     job.protection = None
