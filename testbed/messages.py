@@ -368,7 +368,8 @@ class StopJob(Message, frozen=True):
 class Protect(Message, frozen=True):
     """P1's plan for a running job: snapshot every `interval_s`, first in `first_s`, sent to `standby` at `rate`.
 
-    Without a standby snapshots stay where they are taken.
+    Without a standby snapshots stay where they are taken. A job that is protected does not move: a move that its agent knows of
+    was called off.
     """
 
     job: Name

@@ -12,7 +12,9 @@ stays where it is. In hours, most starts at 0.05 and all at 6 end at r_max.
 
 from __future__ import annotations
 
-from controller.core.queueing.controllers.controller import R_MAX, WINDOW, Algorithm1
+from typing import Any
+
+from controller.core.queueing.controllers.controller import Algorithm1
 
 LARGEST_STEP = 1e12  # |eta| is held here, or it would leave what a float holds; r is clipped at 8 long before
 
@@ -21,16 +23,9 @@ class PrintedAlgorithm1(Algorithm1):
     """Parameters of `Algorithm1`; `step_per_s` is the first eta, `tolerance` epsilon over delta."""
 
     def __init__(
-        self,
-        target_delay_s: float,
-        step_per_s: float,
-        window: int = WINDOW,
-        r0: float = 1.0,
-        r_max: float = R_MAX,
-        *,
-        tolerance: float = 0.02,
+        self, target_delay_s: float, step_per_s: float, *, tolerance: float = 0.02, **parameters: Any
     ) -> None:
-        super().__init__(target_delay_s, step_per_s, window, r0, r_max)
+        super().__init__(target_delay_s, step_per_s, **parameters)
         self.eta, self.tolerance, self.has_stopped = step_per_s, tolerance, False
 
     def arrived(self, now_s: float) -> None:

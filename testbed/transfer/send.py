@@ -94,10 +94,9 @@ async def send_checkpoint(
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
     the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
-    may wait. `allowed_bytes` is what its
-    rates would have carried since it was connected: a receiver that has not finished when that is PATIENCE times the payload is
-    given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled or failed transfer can be tried again
-    and sends only what did not arrive.
+    may wait. `allowed_bytes` is what its rates would have carried since it was connected: a receiver that has not finished when
+    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled
+    or failed transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:

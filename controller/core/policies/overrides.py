@@ -26,7 +26,10 @@ def with_overrides(name: str, values: Mapping[str, object]) -> str:
     base, *given = name.split(SIGN)
     merged = {
         **dict(_pair(each) for each in given),
-        **{field: _text(value) for field, value in values.items()},
+        **{
+            field: str(value).lower() if isinstance(value, bool) else str(value)
+            for field, value in values.items()
+        },
     }
     return SIGN.join([base, *(f"{field}={value}" for field, value in sorted(merged.items()))])
 
@@ -70,7 +73,3 @@ def _pair(text: str) -> tuple[str, str]:
 def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
     """Return the field and value of each `FIELD=VALUE`. SpecError: another form."""
     return dict(map(_pair, texts))
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
