@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.checkpoints import CheckpointStore, Manifest, Reception
-from testbed.checkpoints.files import is_unread
+from testbed.checkpoints.files import PayloadFile
 
 CHUNK = 4096
 
@@ -41,8 +41,7 @@ def fill(reception: Reception, data: bytes) -> Manifest:
 
 def grants_leases(folder: Path) -> bool:
     """Whether the kernel can tell here that nobody else has a file open."""
-    (folder / "probe").touch()
-    return is_unread(folder / "probe")
+    return PayloadFile(folder / "probe").is_unread()
 
 
 def reopened(store: CheckpointStore) -> CheckpointStore:

@@ -630,9 +630,9 @@ async def test_many_senders_of_one_checkpoint_complete_it_once(
         outcomes: list[str] = []
         publish, published = pair.target._publish, list[Manifest]()
 
-        def counted(manifest: Manifest, payload: Path) -> None:
+        def counted(manifest: Manifest, *where: Any) -> None:
             published.append(manifest)
-            publish(manifest, payload)
+            publish(manifest, *where)
 
         monkeypatch.setattr(pair.target, "_publish", counted)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from blake3 import blake3
 
+from testbed.checkpoints.manifest import Manifest
 from topologies.writing import naming
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -42,20 +45,49 @@ def free_bytes(path: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def is_unread(path: Path) -> bool:
-    """Return True if no process has the file open or mapped. False too if it is not there, or the kernel does not answer.
+class PayloadFile:
+    """A payload's file, made if missing, that stays open for the checkpoint that is written over it. Not thread-safe.
 
-    The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists. A mapping
-    counts as the description that it was made by.
+    On tmpfs it stays mapped too: the processor need not look up each page again. `held` is the checkpoint that it was.
     """
-    try:
-        with path.open("r+b") as file:
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self.held: Manifest | None = None
+        self.memory: mmap.mmap | None = None
+
+    def hold(self, manifest: Manifest) -> None:
+        """Map the file, which is this whole payload, if it lies in memory: tmpfs is the file system that has seals."""
+        self.held = manifest
+        with suppress(OSError, ValueError):  # no room for addresses; an empty payload
+            fcntl.fcntl(self.fd, fcntl.F_GET_SEALS)
+            self.memory = self.memory or mmap.mmap(self.fd, manifest.payload_bytes)
+
+    def resize(self, size_bytes: int) -> None:
+        """Give the file this size. A mapping of another size goes."""
+        if self.memory is not None and len(self.memory) != size_bytes:
+            self.memory = None
+        os.ftruncate(self.fd, size_bytes)
+
+    def is_unread(self) -> bool:
+        """Return True if no other process has the file open or mapped. False too if the kernel does not answer.
+
+        The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists. A mapping
+        counts as the description that it was made by.
+        """
+        try:
             # of a stranger's open() meanwhile: SIGIO would end us
-            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError:
-        return False
-    return True
+            fcntl.fcntl(self.fd, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give back the descriptor and the mapping."""
+        self.memory = None
+        os.close(self.fd)
 
 
 def data_spans(fd: int) -> Iterator[tuple[int, int]]:

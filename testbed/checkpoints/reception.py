@@ -13,13 +13,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from blake3 import blake3
+
 from testbed.checkpoints.errors import CheckpointError, ChunkMismatch, StoreFull
-from testbed.checkpoints.files import (
-    copy_span,
-    data_spans,
-    free_bytes,
-    hash_span,
-)
+from testbed.checkpoints.files import PayloadFile, copy_span, data_spans, free_bytes, hash_span
 from testbed.checkpoints.manifest import Manifest
 
 Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset) of a stored copy
@@ -36,26 +33,27 @@ class Reception:
         self,
         manifest: Manifest,
         partial: Path,
-        publish: Callable[[Manifest, Path], None],
+        file: PayloadFile,
+        publish: Callable[[Manifest, Path, PayloadFile], None],
         release: Callable[[], None],
     ) -> None:
         self.manifest = manifest
-        self._partial = partial
+        self._partial, self._file = partial, file
         self._publish, self._release = publish, release
-        self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._is_open = True
         self._wanted: dict[bytes, list[int]] = {}
         for number, digest in enumerate(manifest.chunks):
             self._wanted.setdefault(digest, []).append(number)
         self._buffer = memoryview(bytearray(manifest.chunk_bytes))
 
-    def prepare(self, find: Finder, held: Manifest | None = None) -> None:
+    def prepare(self, find: Finder) -> None:
         """Resume what an earlier attempt left, look whether there is room for all of it, and copy what the store has.
 
-        `held` is the dropped checkpoint that the file was. Raises StoreFull; an attempt that left something keeps it.
+        Raises StoreFull; an attempt that left something keeps it.
         """
         chunks, chunk_bytes = self.manifest.chunks, self.manifest.chunk_bytes
         likely: set[int] = set()
-        if held is None:  # what an earlier attempt touched
+        if (held := self._file.held) is None:  # what an earlier attempt touched
             for start, end in list(data_spans(self.fileno())):
                 likely.update(range(start // chunk_bytes, min(len(chunks), -(-end // chunk_bytes))))
         elif held.chunk_bytes == chunk_bytes:  # what the dropped payload has in the same place
@@ -64,7 +62,7 @@ class Reception:
         needed = max(0, self.manifest.payload_bytes - os.fstat(self.fileno()).st_blocks * 512)
         if needed > (free := free_bytes(self._partial.parent)):
             raise StoreFull(self._partial.parent, needed, free)
-        os.ftruncate(self.fileno(), self.manifest.payload_bytes)
+        self._file.resize(self.manifest.payload_bytes)
         for number in sorted(likely):
             if (digest := chunks[number]) in self._wanted and self._holds(number, digest):
                 self._settle(digest, number)
@@ -84,9 +82,14 @@ class Reception:
 
     def fileno(self) -> int:
         """Return the file, for bytes that are put at a chunk's own place: they count after `seal`."""
-        if self._fd < 0:
+        if not self._is_open:
             raise CheckpointError(f"{self._partial}: this reception has ended")
-        return self._fd
+        return self._file.fd
+
+    @property
+    def memory(self) -> memoryview | None:
+        """Return the file's bytes where it is mapped: bytes may be put there instead."""
+        return None if self._file.memory is None else memoryview(self._file.memory)
 
     def seal(self, chunk: int) -> None:
         """Verify a missing chunk whose bytes were put into the file from outside. Raises ChunkMismatch."""
@@ -101,25 +104,27 @@ class Reception:
         if self._wanted:
             raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
         os.fsync(fd)
-        self._publish(self.manifest, self._partial)
-        self._close()
+        self._publish(self.manifest, self._partial, self._file)
+        self._end()
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
         """Give up. What arrived stays for the next attempt, unless `keep_partial` is False."""
-        if self._fd < 0:
+        if not self._is_open:
             return
-        if not keep_partial or os.fstat(self._fd).st_blocks == 0:
+        if not keep_partial or os.fstat(self._file.fd).st_blocks == 0:
             self._partial.unlink(missing_ok=True)
-        self._close()
+        self._file.close()
+        self._end()
 
-    def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
+    def _end(self) -> None:
+        self._is_open = False
         self._release()
 
     def _holds(self, chunk: int, digest: bytes) -> bool:
         offset, length = self.manifest.span(chunk)
+        if (memory := self.memory) is not None:
+            return blake3(memory[offset : offset + length]).digest() == digest
         return hash_span(self.fileno(), offset, length, self._buffer) == digest
 
     def _settle(self, digest: bytes, chunk: int) -> None:

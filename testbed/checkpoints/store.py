@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import stat
@@ -42,10 +43,10 @@ from testbed.checkpoints.errors import (
 )
 from testbed.checkpoints.files import (
     NO_ROOM,
+    PayloadFile,
     free_bytes,
     fsync_directory,
     hash_span,
-    is_unread,
     write_durably,
 )
 from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
@@ -54,6 +55,8 @@ from testbed.checkpoints.recovery import FILE, recover
 
 # of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
 MAX_GIVEN_UP: Final = 1
+# received payloads, and dropped ones, whose files stay open: the newest; a job that is kept has two
+MAX_OPEN: Final = 32
 
 
 class CheckpointStore:
@@ -67,7 +70,9 @@ class CheckpointStore:
         self.root = root
         self.chunk_bytes = chunk_bytes
         self._receiving: set[Key] = set()
-        self._dropped: dict[Key, Manifest] = {}  # contents of partial files that were payloads
+        self._files: dict[
+            Key, PayloadFile
+        ] = {}  # open: of payloads that were received, and of such that were dropped
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -92,6 +97,8 @@ class CheckpointStore:
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+        while self._files:
+            self._files.popitem()[1].close()
 
     def manifests(self) -> list[Manifest]:
         """Return every completed checkpoint, by job and sequence."""
@@ -168,32 +175,33 @@ class CheckpointStore:
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
             partial = self._path(manifest.key, "partial")
-            held = self._take_over(manifest.key, partial)
-            reception = Reception(manifest, partial, self._publish, lambda: self._release(manifest.key))
+            file = self._take_over(manifest.key, partial) or PayloadFile(partial)
+            release = functools.partial(self._release, manifest.key)
+            reception = Reception(manifest, partial, file, self._publish, release)
             undo.pop_all()
-            undo.callback(reception.abandon, keep_partial=held is None)
+            undo.callback(reception.abandon, keep_partial=file.held is None)
             self._make_room(manifest.payload_bytes)
             with ExitStack() as files:
-                reception.prepare(self._finder(manifest, files), held)
+                reception.prepare(self._finder(manifest, files))
             undo.pop_all()
         return reception
 
-    def _take_over(self, key: Key, partial: Path) -> Manifest | None:
+    def _take_over(self, key: Key, partial: Path) -> PayloadFile | None:
         """Rename the newest unused attempt at this checkpoint, or at an earlier one of the job, to this checkpoint.
 
-        Return what it holds if it was a payload. Of the other attempts MAX_GIVEN_UP remain.
+        Return its file if it was a payload. Of the other attempts MAX_GIVEN_UP remain.
         """
         job, sequence = key
-        held = None
+        file = None
         with self._guard:
             left = self._attempts(job, self._receiving - {key})
             if earlier := [n for n in left if n <= sequence]:
                 self._path((job, earlier[-1]), "partial").replace(partial)
-                held = self._dropped.pop((job, earlier[-1]), None)
+                file = self._files.pop((job, earlier[-1]), None)
                 left.remove(earlier[-1])
             for n in left[:-MAX_GIVEN_UP]:
                 self._discard((job, n))
-        return held
+        return file
 
     def _attempts(self, job: str, receiving: Set[Key]) -> list[int]:
         """Return the sequences of a job's partial files, ascending, but for those that are `receiving`."""
@@ -202,16 +210,18 @@ class CheckpointStore:
         return sorted(n for n in found if (job, n) not in receiving)
 
     def _discard(self, key: Key) -> None:
-        """Remove a partial file."""
+        """Remove a partial file, and close what is open of this key."""
         self._path(key, "partial").unlink(missing_ok=True)
-        self._dropped.pop(key, None)
+        if key in self._files:
+            self._files.pop(key).close()
 
     def _make_room(self, needed_bytes: int = 0) -> None:
         """Remove the files of dropped checkpoints if less than this, or than they hold, is free beside them."""
         with self._guard:
-            held_bytes = sum(manifest.payload_bytes for manifest in self._dropped.values())
+            dropped = [key for key in self._files if key not in self._manifests]
+            held_bytes = sum(os.fstat(self._files[key].fd).st_size for key in dropped)
             if held_bytes and free_bytes(self.root) < max(needed_bytes, held_bytes):
-                for key in list(self._dropped):
+                for key in dropped:
                     self._discard(key)
 
     def verify(self, manifest: Manifest) -> None:
@@ -241,10 +251,8 @@ class CheckpointStore:
             self._path(key, "manifest").unlink(missing_ok=True)
             with suppress(FileNotFoundError):  # a hand removed it
                 self._path(key, "payload").replace(spare)  # from now on nobody else opens it
-            if keep_file and is_unread(spare):
-                self._dropped[key] = manifest
-            else:
-                spare.unlink(missing_ok=True)
+            if not (keep_file and key in self._files and spare.exists() and self._files[key].is_unread()):
+                self._discard(key)
             # else a power cut could bring back the manifest over another checkpoint's bytes
             self._receiving.add(key)
         try:
@@ -323,8 +331,8 @@ class CheckpointStore:
 
         return find
 
-    def _publish(self, manifest: Manifest, payload: Path) -> None:
-        """Complete the checkpoint; `payload` is whole and on disk."""
+    def _publish(self, manifest: Manifest, payload: Path, file: PayloadFile | None = None) -> None:
+        """Complete the checkpoint; `payload` is whole and on disk, and open as `file` if it was received."""
         aside = self._path(manifest.key, "manifest.new")
         write_durably(aside, msgspec.msgpack.encode(manifest))
         payload.replace(self._path(manifest.key, "payload"))
@@ -332,6 +340,12 @@ class CheckpointStore:
         fsync_directory(self._directory(manifest.job))
         with self._guard:
             self._manifests[manifest.key] = manifest
+            if file is not None:
+                self._discard(manifest.key)  # of an earlier one of this name, whose file a hand removed
+                file.hold(manifest)
+                self._files[manifest.key] = file
+                for key in list(self._files)[:-MAX_OPEN]:
+                    self._discard(key)
 
     def _make_directory(self, job: str) -> None:
         directory = self._directory(job)

@@ -10,7 +10,8 @@ where they are hashed while they are still in the processor's cache. One splice 
 of chunks, as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. It was measured next to recv
 into a buffer and pwrite, and to recv into a mapping of the file. It is as fast as the better of them on tmpfs. On ext4,
 whose large folios make one splice cheap and many page faults dear, it is 1.5 to 1.8 times as fast. Hashing in a thread
-of its own gains nothing where the sender has the other core.
+of its own gains nothing where the sender has the other core. But a file in memory that an earlier reception left mapped
+(`Reception.memory`) takes the bytes from the socket by themselves: no pipe, no page to look up, a quarter faster.
 
 A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and
 a paced sender's packets come one by one.
@@ -23,6 +24,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -121,20 +123,22 @@ class Intake:
 
     def _move(self, offset: int, most: int, wanted: int) -> int:
         """Return the bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
-        arrived = rest = self._piped(most, wanted)
+        if (memory := self._reception.memory) is not None:
+            return self._taken(lambda: os.readv(self._sock, [memory[offset : offset + most]]), wanted)
+        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most), wanted)
         while rest:
             rest -= os.splice(
                 self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
             )
         return arrived
 
-    def _piped(self, most: int, wanted: int) -> int:
-        """Return the bytes moved from the socket into the pipe; 0 after waiting for `wanted`, or some.
+    def _taken(self, read: Callable[[], int], wanted: int) -> int:
+        """Return the bytes read from the socket; 0 after waiting for `wanted`, or some.
 
         TransferFailed at the end of the stream.
         """
         try:
-            count = os.splice(self._sock, self._pipe_in, most)
+            count = read()
         except BlockingIOError:
             self._wake_at(min(wanted, PIPE_BYTES))
             if any(fd == self._stop for fd, _ in self._poll.poll(self._idle_s * LOOK_SHARE * 1e3)):

@@ -1,0 +1,149 @@
+"""Receiving straight into a mapped file: only where files live in memory, only over a file mapped before, never unverified."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from testbed.checkpoints import ChunkMismatch, Manifest, Reception
+from testbed.checkpoints.files import PayloadFile
+from testbed.checkpoints.store import MAX_OPEN
+from testbed.transfer.intake import Intake
+from testbed.transfer.messages import TransferFailed
+from tests.stores import CHUNK, Stores, content, grants_leases, stores_in
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def stores() -> Iterator[Stores]:
+    """On tmpfs."""
+    if not MEMORY.is_dir():
+        pytest.skip(f"{MEMORY} is not there: no file system in memory")
+    with (
+        TemporaryDirectory(prefix="reclaimnet-test-", dir=MEMORY) as memory,
+        stores_in(Path(memory)) as opened,
+    ):
+        if not grants_leases(Path(memory)):
+            pytest.skip("this file system grants no leases: nothing is written over")
+        yield opened
+
+
+def payload(seed: int, chunks: int = 5) -> bytes:
+    return content(chunks, seed, tail=99)
+
+
+def take(reception: Reception, data: bytes) -> None:
+    """All of `data` over a socket into the reception."""
+    ours, theirs = socket.socketpair()
+    stop = os.eventfd(0)
+    ours.setblocking(False)
+
+    def send() -> None:
+        with theirs, suppress(OSError):
+            theirs.sendall(data)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        Intake(ours, stop, reception, 5.0).take(reception.missing)
+    finally:
+        ours.close()
+        sender.join()
+        os.close(stop)
+
+
+def receive(stores: Stores, data: bytes, sequence: int) -> bool:
+    """One checkpoint, and the one before it dropped; whether it came straight into memory."""
+    reception = stores.begin(data, sequence)
+    direct = reception.memory is not None
+    take(reception, data)
+    assert stores.standby.payload(reception.commit()).read_bytes() == data
+    if sequence > 1:
+        stores.standby.drop("job", sequence - 1, keep_file=True)
+    return direct
+
+
+@pytest.mark.parametrize(
+    ("sizes", "direct"), [((5, 5, 5, 5), (0, 0, 1, 1)), ((5, 5, 6, 6, 4, 4, 6, 4), (0, 0, 0, 0, 0, 0, 0, 1))]
+)
+def test_file_written_before_takes_bytes_of_its_size_in_memory(
+    stores: Stores, sizes: tuple[int, ...], direct: tuple[int, ...]
+) -> None:
+    came = [receive(stores, payload(n, chunks), n) for n, chunks in enumerate(sizes, start=1)]
+    assert came == [bool(each) for each in direct]
+
+
+def test_wrong_byte_in_memory_does_not_count(stores: Stores) -> None:
+    for sequence in (1, 2):
+        receive(stores, payload(sequence), sequence)
+    data = payload(3)
+    reception = stores.begin(data, 3)
+    with pytest.raises(ChunkMismatch) as wrong:
+        take(reception, data[: 2 * CHUNK] + bytes([data[2 * CHUNK] ^ 1]) + data[2 * CHUNK + 1 :])
+    assert wrong.value.chunk == 2
+    assert reception.missing == [2, 3, 4, 5]
+    take(reception, data[2 * CHUNK :])
+    assert stores.standby.payload(reception.commit()).read_bytes() == data
+
+
+def test_sender_that_leaves_half_way_leaves_a_partial_checkpoint(stores: Stores) -> None:
+    for sequence in (1, 2):
+        receive(stores, payload(sequence), sequence)
+    data = payload(3)
+    reception = stores.begin(data, 3)
+    with pytest.raises(TransferFailed, match="closed the connection before the end"):
+        take(reception, data[: 3 * CHUNK + 7])
+    reception.abandon()
+    again = stores.standby.begin(reception.manifest)
+    assert again.missing == [3, 4, 5]
+    take(again, data[3 * CHUNK :])
+    assert stores.standby.payload(again.commit()).read_bytes() == data
+
+
+def test_reader_of_a_dropped_payload_goes_on_reading_its_bytes(stores: Stores) -> None:
+    for sequence in (1, 2):
+        receive(stores, payload(sequence), sequence)
+    with stores.standby.payload(stores.standby.get("job", 2)).open("rb") as reader:
+        assert receive(stores, payload(3), 3)  # over the file of 1; drops 2, which somebody reads
+        assert not receive(stores, payload(4), 4)  # not over the file of 2
+        assert reader.read() == payload(2)
+
+
+def test_files_of_checkpoints_that_are_kept_do_not_stay_open_for_ever(stores: Stores) -> None:
+    before = _descriptors()
+    for sequence in range(1, 2 * MAX_OPEN):
+        data = payload(sequence, 1)
+        reception = stores.begin(data, sequence)
+        take(reception, data)
+        reception.commit()
+    assert _descriptors() <= before + 2 * MAX_OPEN  # a mapping has a descriptor of its own
+    stores.standby.close()
+    assert _descriptors() <= before
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_a_file_is_mapped_where_the_mounts_say_tmpfs(stores: Stores, tmp_path: Path, place: str) -> None:
+    folder = stores.standby.root if place == "memory" else tmp_path
+    file = PayloadFile(folder / "file")
+    try:
+        file.resize(CHUNK)
+        file.hold(Manifest.of("job", 0, 0, CHUNK, CHUNK, [bytes(32)]))
+        assert (file.memory is not None) is _is_tmpfs(folder)
+    finally:
+        file.close()
+
+
+def _is_tmpfs(path: Path) -> bool:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    inside = [(len(mount[1]), mount[2]) for mount in mounts if path.is_relative_to(mount[1])]
+    return max(inside)[1] == "tmpfs"
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
