@@ -9,14 +9,7 @@ import time
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from bpf.layout import (
-    CREDIT_PER_BYTE,
-    BucketMode,
-    BucketStruct,
-    MeterStruct,
-    PortStruct,
-    fill_ns,
-)
+from bpf.layout import CREDIT_PER_BYTE, BucketMode, BucketStruct, MeterStruct, PortStruct, fill_ns
 from bpf.memory import WritableMap
 from bpf.meters import Traffic, check_grant, store_grant, traffic_of
 from bpf.objects import loaded, map_fd, program_fd

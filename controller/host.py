@@ -128,9 +128,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def __post_init__(self) -> None:
         addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
         self._unknown = AddressSlots(
-            lambda: addresses,
-            Allotment(UNKNOWN_OF_ONE, UNKNOWN),
-            Allotment(UNKNOWN_OF_ONE, STRANGERS),
+            lambda: addresses, Allotment(UNKNOWN_OF_ONE, UNKNOWN), Allotment(UNKNOWN_OF_ONE, STRANGERS)
         )
         if self.network_socket is not None:
             near = self.core.cluster.campus.neighbours
@@ -163,9 +161,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             await trio.to_thread.run_sync(self.journal.fold_in)
 
     async def _listen(
-        self,
-        serve: Callable[[trio.abc.Stream, str], Awaitable[None]],
-        listeners: list[trio.SocketListener],
+        self, serve: Callable[[trio.abc.Stream, str], Awaitable[None]], listeners: list[trio.SocketListener]
     ) -> None:
         async def serve_one(accepted: trio.SocketStream) -> None:
             """Serve a connection, from its first byte to its last; the peer's errors end here."""

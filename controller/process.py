@@ -21,12 +21,7 @@ from controller.core.parameters import Protocol, Queue
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
 from controller.persistence.journal import Journal
-from controller.persistence.recovery import (
-    check_origin,
-    origin_of,
-    recall,
-    start_after,
-)
+from controller.persistence.recovery import check_origin, origin_of, recall, start_after
 from controller.warm_up import rehearse
 from testbed.driver import run_process
 from testbed.logs import logger

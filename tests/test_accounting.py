@@ -8,12 +8,7 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.results.accounting import quantile, summarise
-from experiments.results.run_context import (
-    ResearchSample,
-    RunContext,
-    SwitchProbe,
-    research_shares,
-)
+from experiments.results.run_context import ResearchSample, RunContext, SwitchProbe, research_shares
 from experiments.results.summary import DIMENSIONS, Summary, value_of
 from tests import run_story
 from tests.summary_keys import REQUIRED

@@ -113,11 +113,7 @@ class TestStock:
 
     @pytest.mark.parametrize(
         ("topo", "said"),
-        [
-            ("campus,{}/wrong.toml", "wrong.toml"),
-            ("campus", "campus"),
-            ("three_tier,hosts=many", "hosts"),
-        ],
+        [("campus,{}/wrong.toml", "wrong.toml"), ("campus", "campus"), ("three_tier,hosts=many", "hosts")],
     )
     def test_wrong_argument_of_mn_is_said_and_cleans_nothing(
         self, topo: str, said: str, tmp_path: Path

@@ -89,11 +89,7 @@ def test_unmatched_traffic_is_bleached_to_best_effort_and_what_is_not_ipv4_passe
     other_protocol = ETHER / IP(tos=0xB9, proto=1) / Raw(bytes(8))
     for packet in (tcp4(tos=46 << 2), udp4(tos=46 << 2), other_protocol):
         assert Ether(send(host, packet).packet)[IP].tos >> 2 == 0
-    for packet in (
-        ip6(traffic_class=0xB8) / segment(),
-        ETHER / ARP(),
-        Ether(type=0x88CC) / Raw(bytes(60)),
-    ):
+    for packet in (ip6(traffic_class=0xB8) / segment(), ETHER / ARP(), Ether(type=0x88CC) / Raw(bytes(60))):
         assert send(host, packet).packet == bytes(packet)
     assert host.counters.read(ClassId.RESEARCH).packets == 6
 

@@ -14,12 +14,7 @@ from rich.console import Console
 from controller.core.model import facts as f
 from experiments.results import accounting, report, rules
 from experiments.results.report import page
-from experiments.results.run_context import (
-    FidelityRecord,
-    ResearchSample,
-    RunContext,
-    SwitchProbe,
-)
+from experiments.results.run_context import FidelityRecord, ResearchSample, RunContext, SwitchProbe
 from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
 from topologies.units import WIRE_PER_PAYLOAD

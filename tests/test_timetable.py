@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
-from controller.core.admission.admission import (
-    Held,
-    Reason,
-    Refusal,
-    admit_all,
-    edf_stop,
-    fluid_edf,
-)
+from controller.core.admission.admission import Held, Reason, Refusal, admit_all, edf_stop, fluid_edf
 from controller.core.admission.schedule import MigrationRequest, RateSpan, Timetable, timetable
 from controller.core.network.links import migration_share
 from topologies.paths import Routes

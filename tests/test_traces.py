@@ -20,14 +20,7 @@ from hypothesis import strategies as st
 from experiments.cli.run import simulate as simulate_command
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.traces import (
-    BackgroundTraffic,
-    JobArrival,
-    JobDraw,
-    Trace,
-    generate,
-    trace_of,
-)
+from experiments.inputs.traces import BackgroundTraffic, JobArrival, JobDraw, Trace, generate, trace_of
 from experiments.inputs.traces.availability_counts import (
     Counts,
     fit_counts,

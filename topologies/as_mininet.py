@@ -100,10 +100,7 @@ def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
     return made
 
 
-topos: dict[str, Callable[..., Topo]] = {
-    "campus": CampusTopo,
-    "three_tier": three_tier_topo,
-}
+topos: dict[str, Callable[..., Topo]] = {"campus": CampusTopo, "three_tier": three_tier_topo}
 if __name__ == "__main__":
     import msgspec
 

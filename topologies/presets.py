@@ -53,12 +53,7 @@ class GpuShare:
     weight: float
 
 
-PAPER_MIX = (
-    GpuShare(RTX3090, 1, 20),
-    GpuShare(RTX4090, 1, 15),
-    GpuShare(A100, 4, 8),
-    GpuShare(A6000, 2, 10),
-)
+PAPER_MIX = (GpuShare(RTX3090, 1, 20), GpuShare(RTX4090, 1, 15), GpuShare(A100, 4, 8), GpuShare(A6000, 2, 10))
 
 
 def three_tier(

@@ -171,12 +171,7 @@ class Coordinator:
     """The core: pure, without clock, socket or chance of its own. `draw` is a named stream of uniform numbers in [0, 1)."""
 
     def __init__(
-        self,
-        campus: Campus,
-        protocol: Protocol,
-        terms: Queue,
-        draw: Callable[[], float],
-        secret: bytes = b"",
+        self, campus: Campus, protocol: Protocol, terms: Queue, draw: Callable[[], float], secret: bytes = b""
     ) -> None:
         row = policy_of(protocol)
         learner = LEARNERS.get(terms.learner, row.learner)(terms)
@@ -190,9 +185,7 @@ class Coordinator:
             row,
             Routes(campus),
             LinkCapacity(
-                campus.capacity_bytes_per_s,
-                row.reserve(campus.research_reserve),
-                borrows=row.borrows,
+                campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), borrows=row.borrows
             ),
             SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(

@@ -22,11 +22,7 @@ from numba.extending import register_jitable
 
 from bpf.caches import fingerprint, kept_beside
 from controller.numerics.arrays import Floats
-from controller.numerics.portable_math import (
-    PER_LN2,
-    exp_of_parts,
-    polynomial,
-)
+from controller.numerics.portable_math import PER_LN2, exp_of_parts, polynomial
 
 MAX_EXPONENT = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])

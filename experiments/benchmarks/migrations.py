@@ -24,15 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.core.model import facts as f
-from experiments.benchmarks.frame import (
-    Goal,
-    Result,
-    Run,
-    all_kept,
-    in_mbit,
-    table_of,
-    verdict,
-)
+from experiments.benchmarks.frame import Goal, Result, Run, all_kept, in_mbit, table_of, verdict
 from experiments.benchmarks.isolation import SHORT
 from experiments.benchmarks.one_trunk import one_trunk
 from experiments.inputs.scenario import Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario

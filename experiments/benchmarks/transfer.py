@@ -43,10 +43,7 @@ PORT: Final = 9000
 # memory is touched, and the first file to write over lies ready after two checkpoints
 WARM_UP_ROUNDS: Final = 3
 CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
-KINDS: Final = {
-    "bare": "bare: sendfile, discarded",
-    "stored": "verified and stored, checkpoint n+1",
-}
+KINDS: Final = {"bare": "bare: sendfile, discarded", "stored": "verified and stored, checkpoint n+1"}
 
 
 def measure(run: Run) -> dict[str, Any]:

@@ -11,14 +11,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.options import (
-    CampusId,
-    JobName,
-    Json,
-    OfJob,
-    console,
-    print_json,
-)
+from experiments.cli.options import CampusId, JobName, Json, OfJob, console, print_json
 
 PANEL = "Look"
 LOOK_S = 0.5  # between two looks at a log that is followed

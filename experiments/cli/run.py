@@ -233,11 +233,7 @@ def up(
     try:
         with (
             live_world(
-                scenario,
-                out,
-                owners_gid=group,
-                controller=controller,
-                agents_per_process=agents_per_process,
+                scenario, out, owners_gid=group, controller=controller, agents_per_process=agents_per_process
             ) as stood,
             page_beside(console, stood.campus.id, web),
         ):

@@ -339,14 +339,7 @@ class Actions:
 
     # ------------------------------------------------------------ operations and disks
 
-    def fail(
-        self,
-        host: AnyHost,
-        what: Operation,
-        for_s: Seconds,
-        *,
-        retry: Flag = False,
-    ) -> bool:
+    def fail(self, host: AnyHost, what: Operation, for_s: Seconds, *, retry: Flag = False) -> bool:
         """Let an operation fail there for a while; with `retry`, another try may succeed."""
         world = self._world
         world.windows.append(FaultWindow(what, host, world.now_s + for_s, retryable=retry))

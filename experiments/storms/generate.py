@@ -103,10 +103,7 @@ FAULTS: dict[str, tuple[int, str]] = {
     "job submitted again": (1, "submit JOB"),
     "owner at once": (3, "reclaim OWNER / +0.05~8 return *"),
     "owner with notice": (9, "reclaim @JOB|OWNER NOTICE grace=1|- / +NOTICE+-0.5~6 return *"),
-    "owner changes the notice": (
-        2,
-        "reclaim OWNED 1|4 / +0.5 reclaim OWNED 0|0.3|5 / +2~9 return OWNED",
-    ),
+    "owner changes the notice": (2, "reclaim OWNED 1|4 / +0.5 reclaim OWNED 0|0.3|5 / +2~9 return OWNED"),
     "owner flaps": (
         2,
         "reclaim OWNED 0|0.2|3 / +0~0.4 return OWNED / +0.4 reclaim OWNED 0|3 / +0.4~0.8 return OWNED",

@@ -41,12 +41,7 @@ PROTOCOL = Protocol(
     day_s=1200.0,
 )
 COSTS = Overheads(
-    message_s=0.004,
-    start_s=(0.1, 0.5),
-    snapshot_s=(0.02, 0.2),
-    connect_s=0.0,
-    commit_s=0.0,
-    silence_s=1.0,
+    message_s=0.004, start_s=(0.1, 0.5), snapshot_s=(0.02, 0.2), connect_s=0.0, commit_s=0.0, silence_s=1.0
 )
 MIXES = {
     "one": (presets.GpuShare(presets.RTX3090, 1, 1),),

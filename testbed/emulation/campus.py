@@ -31,12 +31,7 @@ from mininet.net import Mininet
 from testbed import identity
 from testbed.emulation import processes
 from testbed.emulation.capabilities import explain_failure, require_before_start
-from testbed.emulation.description.plan import (
-    Cable,
-    CableEnd,
-    CampusPlan,
-    plan,
-)
+from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, plan
 from testbed.emulation.description.shaping import QueueCounters
 from testbed.emulation.kernel.build import KernelCampus, in_thread, pids_in
 from testbed.emulation.kernel.delay_line.process import DelayLine
@@ -140,12 +135,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         before, Mininet.inited = Mininet.inited, True
         try:
             super().__init__(
-                topo=None,
-                host=CampusHost,
-                switch=BridgeSwitch,
-                link=CampusLink,
-                controller=None,
-                build=False,
+                topo=None, host=CampusHost, switch=BridgeSwitch, link=CampusLink, controller=None, build=False
             )
         finally:
             Mininet.inited = before

@@ -21,12 +21,7 @@ from bpf.observer import Observer, inode_of
 from bpf.ports import load_port_program
 from testbed import linux
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.plan import (
-    Bridge,
-    Cable,
-    CableEnd,
-    CampusPlan,
-)
+from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled

@@ -5,12 +5,7 @@ conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, and 
 """
 
 from testbed.transfer.messages import Hello, TransferFailed
-from testbed.transfer.receive import (
-    CheckpointServer,
-    ReceiveCompleted,
-    ReceiveEvent,
-    ReceiveFailed,
-)
+from testbed.transfer.receive import CheckpointServer, ReceiveCompleted, ReceiveEvent, ReceiveFailed
 from testbed.transfer.send import (
     SENDFILE_BYTES,
     UNSENT_BYTES,

@@ -125,14 +125,7 @@ class WorkloadProcess:
         self._answers: dict[int, SnapshotTaken | SnapshotFailed | None] = {}
 
     @classmethod
-    async def start(
-        cls,
-        order: Start,
-        *,
-        lease: LeaseFile,
-        log: Path,
-        launch: Launch,
-    ) -> Self:
+    async def start(cls, order: Start, *, lease: LeaseFile, log: Path, launch: Launch) -> Self:
         """Start the process and send it the order; `Started` or `Failed` comes as its first event.
 
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and

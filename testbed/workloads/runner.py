@@ -197,9 +197,7 @@ def main(server: int, sock_fd: int, lease_fd: int) -> None:
     Runner(link, lease).run()
 
 
-def _reporter(
-    link: RunnerLink,
-) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
+def _reporter(link: RunnerLink) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
     """Return an excepthook that reports to the agent before the traceback goes to the log; the interpreter then exits with 1."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -62,9 +62,7 @@ class TensorsCopy(StateCopy):
     """
 
     def __init__(
-        self,
-        gathered: Callable[[], tuple[dict[str, Any], Any]],
-        layouts: dict[str, TensorLayout],
+        self, gathered: Callable[[], tuple[dict[str, Any], Any]], layouts: dict[str, TensorLayout]
     ) -> None:
         self._gathered, self._layouts_then = gathered, layouts
         self._layouts = dict(layouts)

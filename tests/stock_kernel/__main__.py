@@ -107,11 +107,7 @@ def cached_kernel() -> Path:
 def compiled_decisions() -> dict[str, str]:
     """Variables by which processes find the coordinator's machine code, made here: in the guest that would take minutes."""
     # of what every x86-64 processor has, whatever this one's is
-    found = {
-        "NUMBA_CACHE_DIR": str(CACHE / "compiled"),
-        "NUMBA_CPU_NAME": "x86-64",
-        "NUMBA_CPU_FEATURES": "",
-    }
+    found = {"NUMBA_CACHE_DIR": str(CACHE / "compiled"), "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": ""}
     command = [sys.executable, "-m", "controller.warm_up"]
     if subprocess.run(command, cwd=REPOSITORY, env=os.environ | found).returncode:
         sys.exit("the coordinator's decisions could not be compiled: see what was said above")

@@ -44,11 +44,7 @@ def _fixed(terms: Queue) -> Controller:
 def algorithm1(terms: Queue) -> Controller:
     """Return the controller of paper B, corrected."""
     return Algorithm1(
-        terms.target_delay_s,
-        terms.level_step_per_s,
-        terms.level_window,
-        terms.level_start,
-        terms.level_max,
+        terms.target_delay_s, terms.level_step_per_s, terms.level_window, terms.level_start, terms.level_max
     )
 
 
@@ -260,11 +256,7 @@ POLICIES: dict[str, Policy] = {
         standby=placement.select_random,
         admit=admission.admit_all,
     ),
-    "only-p2": Policy(
-        "P2; a checkpoint every 30 min, TCP",
-        plan=NAIVE,
-        admit=admission.admit_all,
-    ),
+    "only-p2": Policy("P2; a checkpoint every 30 min, TCP", plan=NAIVE, admit=admission.admit_all),
     "only-p3": Policy(
         "P3; a checkpoint every 30 min, any host at random",
         plan=NAIVE,
@@ -336,11 +328,7 @@ def row_of(name: str) -> Policy:
 
 
 def policy(
-    name: str,
-    time_scale: float = 1.0,
-    *,
-    alpha: float = placement.ALPHA,
-    k_min: int | None = None,
+    name: str, time_scale: float = 1.0, *, alpha: float = placement.ALPHA, k_min: int | None = None
 ) -> Policy:
     """Return the row of that name, for a scenario whose durations are `time_scale` times the paper's.
 

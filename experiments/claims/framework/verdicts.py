@@ -10,14 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    ClaimOutcome,
-    ClaimVerdict,
-    Level,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
 from experiments.claims.framework.values import Value, Values
 
 NOTHING = "nothing of it happened in these runs"

@@ -6,12 +6,7 @@ The parameters are declared in `controller.core.parameters`, `parts`, `owners` (
 
 from controller.core.parameters import Protocol, Queue
 from experiments.inputs.scenario.demo import demo_scenario
-from experiments.inputs.scenario.files import (
-    dumps,
-    examples,
-    load,
-    loads,
-)
+from experiments.inputs.scenario.files import dumps, examples, load, loads
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, ResearchFlow

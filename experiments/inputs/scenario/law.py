@@ -16,13 +16,7 @@ from typing import Any
 
 from scipy.special import gammainc, gammaincinv
 
-from controller.numerics.portable_math import (
-    exp,
-    expm1,
-    log,
-    log1p,
-    rounded,
-)
+from controller.numerics.portable_math import exp, expm1, log, log1p, rounded
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError

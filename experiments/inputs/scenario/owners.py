@@ -15,15 +15,7 @@ from dataclasses import dataclass, field
 from experiments.inputs.scenario.law import InverseLaw, drawn
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.fields import (
-    check,
-    choice,
-    flag,
-    names,
-    parts,
-    quantity,
-    whole,
-)
+from topologies.fields import check, choice, flag, names, parts, quantity, whole
 
 D = Dimension
 HOUR_S = 3600.0

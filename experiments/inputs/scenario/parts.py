@@ -11,15 +11,7 @@ from dataclasses import MISSING, dataclass, field
 from experiments.inputs.scenario.law import InverseLaw, drawn
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.fields import (
-    check,
-    choice,
-    names,
-    numbers,
-    optional,
-    quantity,
-    whole,
-)
+from topologies.fields import check, choice, names, numbers, optional, quantity, whole
 from topologies.keys import flag as true_or_false
 from topologies.keys import number
 from topologies.units import MBIT_PER_S
@@ -85,9 +77,7 @@ class LinkEvent:
             raise SpecError("events.drain", self.drain_s, "of an event with up = false, at most its time")
         if not self.changes:
             raise SpecError(
-                "events",
-                f"nothing at {self.at_s:g} s",
-                "at least one of rate, delay, loss, jitter, up",
+                "events", f"nothing at {self.at_s:g} s", "at least one of rate, delay, loss, jitter, up"
             )
 
     @property

@@ -10,12 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from experiments.inputs.scenario import (
-    InverseLaw,
-    Jobs,
-    Owners,
-    Scenario,
-)
+from experiments.inputs.scenario import InverseLaw, Jobs, Owners, Scenario
 from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
@@ -37,13 +32,7 @@ def generate(scenario: Scenario) -> Trace:
         owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario))
     else:
         owners = counted_events(scenario)
-    return Trace(
-        owners.origin,
-        arrivals(scenario),
-        owners.events,
-        owners.away,
-        background_traffic(scenario),
-    )
+    return Trace(owners.origin, arrivals(scenario), owners.events, owners.away, background_traffic(scenario))
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
@@ -115,9 +104,7 @@ def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple
         JobArrival(
             at_s,
             replace(
-                spec,
-                payload_bytes=max(1, round(payload)),
-                steps=max(1, round(run * stretch / jobs.step_s)),
+                spec, payload_bytes=max(1, round(payload)), steps=max(1, round(run * stretch / jobs.step_s))
             ),
         )
         for at_s, spec, payload, run in specs

@@ -261,11 +261,7 @@ def run_live(
     elsewhere = [host for host in others if host.building != first.building]
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
     with live_world(
-        played,
-        out,
-        owners_gid=owners_gid,
-        agents_per_process=agents_per_process,
-        switches_hold=switches_hold,
+        played, out, owners_gid=owners_gid, agents_per_process=agents_per_process, switches_hold=switches_hold
     ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))

@@ -144,10 +144,7 @@ class LiveWorld:
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
         self.coordinator = self.campus.fork(
-            host.name,
-            partial(_coordinate, config),
-            label="coordinator",
-            log=self._log("coordinator"),
+            host.name, partial(_coordinate, config), label="coordinator", log=self._log("coordinator")
         )
 
     def start_research(self) -> None:

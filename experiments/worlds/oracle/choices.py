@@ -61,10 +61,7 @@ class Choices:
     beside: tuple[Booking, ...] = ()
 
     def problem(
-        self,
-        runners: Sequence[RunningJob],
-        bookings: Sequence[Booking] = (),
-        begun: Sequence[Handover] = (),
+        self, runners: Sequence[RunningJob], bookings: Sequence[Booking] = (), begun: Sequence[Handover] = ()
     ) -> WindowProblem:
         """Return all choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
         nodes = [node for runner in runners for node in self._nodes(runner)]

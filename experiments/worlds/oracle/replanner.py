@@ -12,14 +12,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from controller.core.lifecycle.grants import (
-    committed,
-    open_flow,
-    planned,
-    presync_flow,
-    reservations,
-    settle,
-)
+from controller.core.lifecycle.grants import committed, open_flow, planned, presync_flow, reservations, settle
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import effects as do
 from controller.core.model import events as ev

@@ -14,12 +14,7 @@ import numpy as np
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.controller import Algorithm1, Controller
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.queueing.queue import (
-    Dispatch,
-    OnDemand,
-    SpotJob,
-    SpotQueue,
-)
+from controller.core.queueing.queue import Dispatch, OnDemand, SpotJob, SpotQueue
 from controller.numerics.arrays import Floats
 from experiments.worlds.queue.history import Piece
 

@@ -93,12 +93,7 @@ def estimate(k: float, batches: Floats) -> Estimate:
 
 
 def simulate(
-    model: Model,
-    jobs: int,
-    seed: int,
-    *,
-    batches: int = BATCHES,
-    warm_up: int = WARM_UP,
+    model: Model, jobs: int, seed: int, *, batches: int = BATCHES, warm_up: int = WARM_UP
 ) -> Estimate:
     """Return E[C], E[T] and pi_0 of the model, from `jobs` jobs after a warm-up that does not count.
 

@@ -25,11 +25,7 @@ from topologies.spec import Campus, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
-SHARING = {
-    Enforcement.PACE: Sharing.PRIORITY,
-    Enforcement.DROP: Sharing.FAIR,
-    Enforcement.NONE: Sharing.FAIR,
-}
+SHARING = {Enforcement.PACE: Sharing.PRIORITY, Enforcement.DROP: Sharing.FAIR, Enforcement.NONE: Sharing.FAIR}
 
 
 class RandomStreams:

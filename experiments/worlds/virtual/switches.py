@@ -84,10 +84,7 @@ class ProgrammedSwitches:
         return way
 
     def _ways_of_research(
-        self,
-        source: str,
-        target: str,
-        ways_of: Callable[[Hops, str], list[tuple[float, list[str]]]],
+        self, source: str, target: str, ways_of: Callable[[Hops, str], list[tuple[float, list[str]]]]
     ) -> Ways:
         begin, end = self._edge(source), self._edge(target)
         to = end[-1]

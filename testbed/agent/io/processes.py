@@ -20,13 +20,7 @@ from testbed.errors import ProtocolError, SpecError
 from testbed.logs import logger
 from testbed.workloads.launch import Launch
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import (
-    Failed,
-    Finished,
-    Progress,
-    Start,
-    Started,
-)
+from testbed.workloads.messages import Failed, Finished, Progress, Start, Started
 from testbed.workloads.output import LONGEST_BYTES, output_file, shorten
 from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
 

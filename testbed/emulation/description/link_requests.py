@@ -11,13 +11,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd
-from testbed.emulation.netlink import (
-    ACK,
-    CREATE,
-    EXCL,
-    REQUEST,
-    NetlinkRequest,
-)
+from testbed.emulation.netlink import ACK, CREATE, EXCL, REQUEST, NetlinkRequest
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_GETADDR = 20, 22

@@ -157,12 +157,7 @@ def host_mac(address: ipaddress.IPv4Address) -> bytes:
     return b"\x02\x00" + address.packed
 
 
-def plan(
-    spec: Campus,
-    *,
-    one_queue: bool = False,
-    borrows: bool = True,
-) -> CampusPlan:
+def plan(spec: Campus, *, one_queue: bool = False, borrows: bool = True) -> CampusPlan:
     """Return the objects of a campus; pure, so that equal descriptions give equal plans.
 
     `one_queue` (of every interface) and `borrows` as of `LinkShape`.

@@ -22,12 +22,7 @@ from typing import TypeVar
 
 from testbed import identity, linux
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.plan import (
-    Cable,
-    CableEnd,
-    CampusPlan,
-    host_mac,
-)
+from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, host_mac
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6

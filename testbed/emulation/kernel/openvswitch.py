@@ -41,12 +41,7 @@ from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
-from testbed.emulation.netlink import (
-    NetlinkRefused,
-    NetlinkSocket,
-    request,
-    text,
-)
+from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket, request, text
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from testbed.linux import packet_sockets

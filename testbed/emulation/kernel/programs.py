@@ -134,11 +134,7 @@ class PortEnforcement:
         for number, (host, cable) in enumerate(self._plan.host_cables.items()):
             address, (link, own) = self._plan.spec.host_by_name[host].address, self._limits(cable.b.shape)
             rule = ports.PortRule(
-                mac=cable.b.mac,
-                ipv4=address,
-                link=link,
-                own=own,
-                checkpoints_apart=cable.b.shape.borrows,
+                mac=cable.b.mac, ipv4=address, link=link, own=own, checkpoints_apart=cable.b.shape.borrows
             )
             self._program.table.set(number, rule)
 

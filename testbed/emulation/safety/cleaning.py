@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import identity
-from testbed.emulation.safety.ledger import (
-    ENDS,
-    MARK,
-    note_end,
-    owner_lives,
-    read_entries,
-)
+from testbed.emulation.safety.ledger import ENDS, MARK, note_end, owner_lives, read_entries
 from testbed.emulation.safety.living import SUFFIX, default_root, ledgers
 
 GONE_S = 5.0  # for which a killed process is waited for

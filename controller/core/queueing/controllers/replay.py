@@ -41,12 +41,7 @@ from math import exp, inf
 import numpy as np
 
 from controller.core.queueing.controllers.controller import Controller
-from controller.core.queueing.replay import (
-    QueueState,
-    ReplayOutcome,
-    Rule,
-    replay,
-)
+from controller.core.queueing.replay import QueueState, ReplayOutcome, Rule, replay
 from controller.numerics.arrays import Floats
 
 OFFERS_A_JOB = 4  # kept at most; where offers are more frequent still, no job waits long
