@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -32,7 +31,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, FlowRows
 from controller.core.network.links import LEAST_FALL, NO_LINK
 from controller.core.network.max_min import Wants
-from controller.numerics.arrays import Floats, Mask, Numbers
+from controller.numerics.arrays import Floats
 from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
 from testbed.messages import CancelTransfers, Expect, ExpectNoMore, Grant
 from topologies.paths import Routes
@@ -200,13 +199,18 @@ def settle(cluster: Cluster) -> None:
     cluster.rates_stale = False
     _follow_timetable(cluster)
     rows = cluster.flows.rows()
-    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in rows.flows], dtype=bool)
-    rates, held_by = _shared(cluster, rows, is_stream)
-    before = np.array([flow.rate_bytes_per_s for flow in rows.flows], dtype=float)
-    fell = np.flatnonzero(before > rates * (1.0 + LEAST_FALL))
-    rose = np.flatnonzero(rates > before * (1.0 + np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)))
-    for row in (*fell.tolist(), *rose.tolist()):
-        flow, rate, link = rows.flows[row], float(rates[row]), int(held_by[row])
+    if not rows.flows:
+        return
+    fell, rose = [], []
+    for new in zip(rows.flows, *_shared(cluster, rows), strict=True):
+        flow, rate, _ = new
+        before = flow.rate_bytes_per_s
+        least_rise = LEAST_STREAM_RISE if flow.traffic_class is TrafficClass.PRESYNC else LEAST_RISE
+        if before > rate * (1.0 + LEAST_FALL):
+            fell.append(new)
+        elif rate > before * (1.0 + least_rise):
+            rose.append(new)
+    for flow, rate, link in fell + rose:
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
@@ -225,25 +229,27 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _shared(cluster: Cluster, rows: FlowRows, is_stream: Mask) -> tuple[Floats, Numbers]:
+def _shared(cluster: Cluster, rows: FlowRows) -> tuple[list[float], list[int]]:
     """Return max-min rates of totals with floors and caps, and the links that bind them.
 
     Streams of checkpoints share what is lent of the reserve on top.
     """
     flows, paths = rows
     bounds = [_bounds(flow, cluster.hosts[flow.source].connected) for flow in flows]
-    floor, cap = np.array(bounds, dtype=float).reshape(-1, 2).T.copy()
+    floor, cap = map(np.array, zip(*bounds, strict=True))
     if cluster.policy.recoveries_first and any(flow.is_recovery for flow in flows):
         _raise_recoveries(cluster, rows, floor)
     wants = Wants(cluster.network, paths, np.ones(len(flows)), floor, cap)
     rates, held_by = cluster.policy.share(wants, cluster.capacity.given_column)
-    if not cluster.policy.borrows or not is_stream.any():
-        return rates, held_by
-    # a sender that is not connected may have more than is left
-    capacity = np.maximum(paths.load(rates, len(cluster.network.links)), cluster.capacity.lent_column)
-    more = replace(wants, floor=rates, cap=np.where(is_stream, np.maximum(rates, cap), rates))
-    raised, bound = cluster.policy.share(more, capacity)
-    return np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
+    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows])
+    if cluster.policy.borrows and (held_by[is_stream] != NO_LINK).any():
+        # a sender that is not connected may have more than is left
+        capacity = np.maximum(paths.load(rates, len(cluster.network.links)), cluster.capacity.lent_column)
+        most = np.where(is_stream, np.maximum(rates, cap), rates)
+        more = Wants(cluster.network, paths, wants.weight, rates, most)
+        raised, bound = cluster.policy.share(more, capacity)
+        rates, held_by = np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
+    return rates.tolist(), held_by.tolist()
 
 
 def _raise_recoveries(cluster: Cluster, rows: FlowRows, floor: Floats) -> None:

@@ -247,7 +247,7 @@ class Cluster:
 
     def next_timeout_s(self) -> float:
         """Return the time at which the first awaited message is overdue; inf if none is awaited."""
-        return min([wait.until_s for wait in self.timeouts.values()], default=inf)
+        return min([wait.until_s for wait in self.timeouts.values()]) if self.timeouts else inf
 
     def offers_of(self, host: HostState) -> list[int]:
         """Return the numbers of the spot offers of a host that stand, in order."""

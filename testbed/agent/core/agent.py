@@ -97,7 +97,7 @@ class AgentCore:
         next_s = self.lease.heartbeat_at_s
         if self.reclaim_at_s is not None:
             next_s = min(next_s, self.reclaim_at_s)
-        if self.sends.table:
+        if self.sends.retries_s:
             next_s = min(next_s, self.sends.next_retry_s())
         if not self.running:
             return next_s

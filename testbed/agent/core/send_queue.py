@@ -52,6 +52,8 @@ class SendQueue:
 
     def retry(self, now_s: float) -> list[do.Effect]:
         """Start again what is due."""
+        if not self.retries_s:
+            return []
         due = [key for key in self.table if now_s >= self.retries_s.get(key, inf)]
         for key in due:
             del self.retries_s[key]
