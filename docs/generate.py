@@ -1,4 +1,7 @@
-"""The reference pages that follow from the program: keys of files, systems, commands. `python docs/generate.py` writes them."""
+"""The pages that follow from the program and from values files. `python docs/generate.py` writes them.
+
+Reference pages have keys of files, systems and commands; the page of claims has verdicts.
+"""
 
 from __future__ import annotations
 
@@ -388,6 +391,14 @@ def states_page() -> str:
         triggers.setdefault((phase.value, to.value), []).append(trigger)
     arrows = [f"    {before} --> {after}: {', '.join(some)}" for (before, after), some in triggers.items()]
     return STATES_HEAD + "\n".join(["    [*] --> waiting", *arrows, "```\n"])
+
+
+def claims_page() -> str:
+    """Return the text of experiments/claims/RESULTS.md."""
+    from experiments.claims.framework.values import KEPT
+    from experiments.claims.pages import results_page
+
+    return results_page(KEPT)
 
 
 PAGES = {

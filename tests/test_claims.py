@@ -10,9 +10,10 @@ from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.rows import mean_row
-from experiments.claims.framework.values import FILE, Point, Value, Values, ValuesError, read, write
+from experiments.claims.framework.values import Point, Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import above, below, decide, judge, near
 from experiments.claims.registry import CLAIMS
+from experiments.results.provenance import provenance
 from experiments.results.statistics import interval, intervals, paired, pooled, pooled_pair
 from tests.claim_values import changed
 
@@ -103,12 +104,20 @@ def test_what_is_beyond_the_paper_moves_no_verdict_and_is_shown() -> None:
 # ---------------------------------------------------------------- what a claim leaves on disk
 ROW = Value("a, with comma", 'sys "x"', "cost", "h", 0.1 + 0.2, 1 / 3, 2 / 3, 7, 0.3, None, 1e-300, "a note")
 POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, -1e-17, 1e17)
-VALUES = Values((ROW, Value("b", "y", "delay", "", np.float64(-0.0))), (POINT,), {"k": "10"})
+VALUES = Values(
+    (ROW, Value("b", "y", "delay", "", np.float64(-0.0))),
+    (POINT,),
+    {"k": "10"},
+    False,
+    (1, 3),
+    2.5,
+    provenance(),
+)
 
 
 def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
-    write(VALUES, tmp_path / "deep" / "er")
-    assert read(tmp_path / "deep" / "er") == VALUES
+    write(VALUES, tmp_path / "deep" / "er.json")
+    assert read(tmp_path / "deep" / "er.json") == VALUES
 
 
 def test_a_value_that_is_not_there_is_refused_with_what_is() -> None:
@@ -124,13 +133,12 @@ def test_a_value_that_is_not_there_is_refused_with_what_is() -> None:
     ("before", "after"), [('"group"', '"grup"'), ('"seeds": 1', '"seeds": "much"'), ("]", "")]
 )
 def test_a_file_that_was_spoilt_is_refused_by_name(tmp_path: Path, before: str, after: str) -> None:
-    write(VALUES, tmp_path)
-    path = tmp_path / FILE
+    write(VALUES, path := tmp_path / "spoilt.json")
     path.write_text(path.read_text().replace(before, after, 1))
-    with pytest.raises(ValuesError, match=FILE):
-        read(tmp_path)
+    with pytest.raises(ValuesError, match=r"spoilt\.json"):
+        read(path)
     with pytest.raises(ValuesError, match="run the claim first"):
-        read(tmp_path / "nothing")
+        read(tmp_path / "nothing.json")
 
 
 # ---------------------------------------------------------------- intervals and paired tests over seeds

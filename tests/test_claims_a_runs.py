@@ -9,7 +9,7 @@ from experiments.claims import both_papers
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.runs import gather
-from experiments.claims.framework.values import read, write
+from experiments.claims.framework.values import file_of, read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.pages import PICTURE, results_page, write_index
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -29,6 +29,7 @@ from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
 from experiments.results import statistics
+from experiments.results.provenance import provenance
 from experiments.worlds.virtual import simulate
 
 TINY_DAYS = 0.25
@@ -56,8 +57,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "POOLED_RESAMPLES", 200)
 
 
-def config(out: Path, name: str) -> Config:
-    return Config(out / name, quick=True, seeds=2)
+def config(out: Path) -> Config:
+    return Config(out, quick=True, seeds=(1, 2))
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -65,19 +66,19 @@ def config(out: Path, name: str) -> Config:
 @pytest.mark.usefixtures("tiny")
 def test_a_claim_goes_from_runs_to_values_picture_verdict_and_pages(name: str, out: Path) -> None:
     claim = CLAIMS[name]
-    values = replace(claim.run(config(out, name)), is_quick=True)
-    write(values, out / name)
-    assert read(out / name) == values
-    draw(values, claim.title, claim.panels, out / name / PICTURE)
+    values = replace(claim.run(config(out)), is_quick=True, seeds=(1, 2), origin=provenance())
+    write(values, path := file_of(out, name))
+    assert read(path) == values
+    draw(values, claim.title, claim.panels, path.with_suffix(PICTURE))
     verdict = judge(claim, values)
-    assert (out / name / PICTURE).read_bytes().startswith(b"<?xml")
+    assert path.with_suffix(PICTURE).read_bytes().startswith(b"<?xml")
     assert verdict.checks
     page = write_index(out).read_text()
     assert all(words in page for words in (claim.title, str(verdict.level), "What it does not prove"))
     assert "http" not in page.replace("http-equiv", "")
-    results = results_page(out, date="2026-01-02", commit="abc1234").splitlines()
+    results = results_page(out).splitlines()
     [line] = [line for line in results if line.startswith(f"| {name} ")]
-    assert f"| {verdict.level} |" in line and ", quick |" in line
+    assert f"| {verdict.level} |" in line and f" | 2, from 1 | quick | {values.origin.commit} | 20" in line
     if name == "B4":  # of two seeds none has an interval
         cost = next(row for row in values.rows if row.quantity == "cost")
         shown = [line for line in results if line.startswith(f"| {cost.system} |")]
@@ -104,8 +105,8 @@ def test_a_run_that_one_claim_has_had_is_not_run_again_by_another(
 
     monkeypatch.setattr(campus_runs, "play", counting)
     tasks = {"one": [Wanted("reclaimnet", seed, 3.0).task for seed in (1, 2)]}
-    first = gather(tasks, config(tmp_path, "A-one"))
-    other = gather(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
+    first = gather(tasks, config(tmp_path))
+    other = gather(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path))
     assert other["one"] == first["one"]
     assert [each.system for each in seen] == ["reclaimnet", "reclaimnet", "static"]
 

@@ -13,6 +13,7 @@ from experiments.claims.framework.claim import Config
 from experiments.claims.framework.runs import gather
 from experiments.runtime import revision
 from experiments.runtime.tasks import RUNS, Result, Task, results_of
+from topologies.errors import SpecError
 
 
 def square(number: int, log: Path) -> Result:
@@ -35,21 +36,21 @@ def ran(log: Path) -> list[int]:
 
 
 def test_a_sweep_goes_on_where_it_stopped_even_within_a_line(tmp_path: Path) -> None:
-    log, path = tmp_path / "log", tmp_path / RUNS
-    sweep(tasks([1, 2, 3], log), Config(tmp_path / "claim"))
+    log, path = tmp_path / "log", tmp_path / "claims" / RUNS
+    sweep(tasks([1, 2, 3], log), Config(tmp_path / "claims"))
     path.write_text(path.read_text()[:-10])  # killed while it wrote the third
-    found = sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claim"))
+    found = sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claims"))
     assert ran(log) == [1, 2, 3, 3, 4]
     assert sorted(result["square"] for result in found) == [1, 4, 9, 16]
-    sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claim"))
+    sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claims"))
     assert ran(log) == [1, 2, 3, 3, 4]
 
 
 def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
-    sweep(tasks([1], log), Config(tmp_path / "claim"))
+    sweep(tasks([1], log), Config(tmp_path / "claims"))
     monkeypatch.setattr(revision, "program", lambda: "another text")
-    sweep(tasks([1], log), Config(tmp_path / "claim"))
+    sweep(tasks([1], log), Config(tmp_path / "claims"))
     assert ran(log) == [1, 1]
 
 
@@ -59,15 +60,17 @@ def test_two_tasks_of_one_key_are_refused(tmp_path: Path) -> None:
 
 
 def test_several_workers_are_other_processes_and_one_is_this(tmp_path: Path) -> None:
-    shared = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "two" / "claim", workers=2))
-    alone = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "one" / "claim", workers=1))
+    shared = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "two", workers=2))
+    alone = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "one", workers=1))
     assert os.getpid() not in {result["process"] for result in shared}
     assert {result["process"] for result in alone} == {os.getpid()}
 
 
-@pytest.mark.parametrize(("seeds", "workers"), [(1, 1), (0, 1), (None, 0)])
-def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, seeds: int | None, workers: int) -> None:
-    with pytest.raises(ValueError, match="at least"):
+@pytest.mark.parametrize(("seeds", "workers"), [((1,), 1), ((), 1), ((3, 3), 1), (None, 0)])
+def test_sizes_that_make_no_sense_are_refused(
+    tmp_path: Path, seeds: tuple[int, ...] | None, workers: int
+) -> None:
+    with pytest.raises((SpecError, ValueError), match="at least"):
         Config(tmp_path, seeds=seeds, workers=workers)
 
 

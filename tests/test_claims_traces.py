@@ -129,14 +129,14 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
 ) -> None:
     monkeypatch.setattr(ranking, "systems", lambda: ["slurm-pr", "tv-fixed-interval", "reclaimnet"])
     console = Console(file=StringIO(), width=200)
-    asked = {"quick": True, "seeds": 2, "records": folder, "only": ["region/a, notice 120 s, no"]}
+    asked = {"quick": True, "seeds": (1, 2), "records": folder, "only": ["region/a, notice 120 s, no"]}
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
-    values = read(tmp_path / "out" / "traces")
+    values = read(tmp_path / "out/traces.json")
     verdict = judge(CLAIMS["traces"], values)
     assert values.groups() == ["region/a, notice 120 s, no storage server"]
     assert {"slurm-pr", "reclaimnet - tv-fixed-interval"} <= {row.system for row in values.rows}
     judged = [check for check in verdict.checks if check.kind is ClaimKind.ORDERING]
-    assert len(judged) == 2 and (tmp_path / "out" / "traces" / PICTURE).exists()
+    assert len(judged) == 2 and (tmp_path / "out/traces.json").with_suffix(PICTURE).exists()
     measured = values.find(values.groups()[0], "reclaimnet", ranking.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
     assert sum(row.measured for row in parts) == pytest.approx(measured.measured)
@@ -149,6 +149,10 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
     monkeypatch.setattr(owner_records, "play", lambda wanted: pytest.fail("it was run before"))
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
+    again = tmp_path / "again"
+    reproduce(console, again, [], quick=False, seeds=None, kept=tmp_path / "out")
+    assert (again / "traces.json").read_bytes() == (tmp_path / "out/traces.json").read_bytes()
+    assert (again / "index.html").exists() and again.joinpath("traces").with_suffix(PICTURE).exists()
 
 
 def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_several_files_do_not(

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.panels import Panel, draw
-from experiments.claims.framework.values import Value, Values, write
+from experiments.claims.framework.values import Value, Values, file_of, write
 from experiments.claims.pages import PICTURE, write_index
 from experiments.claims.registry import CLAIMS
 from experiments.compare.comparison import compare
@@ -68,8 +68,8 @@ def page(kind: str, folder: Path) -> Path:
             texts = ("A-none", "Paper A, Fig. 0", "A title", "It costs 1.6 s.", "Much.", ("cost",))
             claim = Claim(*texts, lambda _: Values(rows), (Panel("cost", "Cost"),), lambda _: (check,))
             CLAIMS[claim.name] = claim
-            write(claim.run(Config(folder)), folder / claim.name)
-            draw(Values(rows), claim.title, claim.panels, folder / claim.name / PICTURE)
+            write(replace(claim.run(Config(folder)), seeds=(1, 2, 3)), path := file_of(folder, claim.name))
+            draw(Values(rows), claim.title, claim.panels, path.with_suffix(PICTURE))
             try:
                 write_index(folder).rename(file)
             finally:

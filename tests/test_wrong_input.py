@@ -286,7 +286,7 @@ LINES = [
         for how in (("--seeds", "1,1"), ("--set", "x"), ("--figures", "x"), ("--dask", "x"))
     ),
     ("storm", "--seeds", "0:2", "--result", "folder"),
-    ("reproduce", "B2", "--quick", "--result", "none/page.md"),
+    ("reproduce", "B2", "--from", "."),
     ("reproduce", "B2", "--quick", "--only", "notice"),
     ("reproduce", "B2", "--quick", "--trace", "folder"),
     ("reproduce", "B2", "--quick", "--system", "static"),

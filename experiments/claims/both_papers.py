@@ -73,7 +73,7 @@ def play(wanted: LoadedRun) -> dict[str, Any]:
 
 def run(config: Config) -> Values:
     """Run every system at every load."""
-    seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
+    seeds = config.seeds_of(QUICK_SEEDS, FULL_SEEDS)
     days = QUICK_DAYS if config.quick else FULL_DAYS
     wanted = {
         (name, load): [LoadedRun(learner, load, seed, days, level_max).task for seed in seeds]

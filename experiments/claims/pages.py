@@ -1,4 +1,4 @@
-"""The pages of all claims that have been run: a self-contained one with pictures and all values, and one for the docs."""
+"""The pages of a folder of values files: a self-contained one with pictures and all values, and one for the docs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.values import FILE, Value, Values, read
+from experiments.claims.framework.values import Value, Values, file_of, read
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.registry import CLAIMS, NOT_COVERED
 from experiments.results.pages import render
@@ -18,7 +18,7 @@ from experiments.results.pictures import placed
 from experiments.results.provenance import provenance
 from topologies.writing import write_whole
 
-PICTURE = "figure.svg"
+PICTURE = ".svg"  # beside the values of a claim
 TONES = {
     Level.REPRODUCED: "good",
     Level.ORDERING: "warn",
@@ -43,7 +43,7 @@ PAPERS = {
 class ClaimCard:
     """A claim that was run, as the page shows it."""
 
-    directory: Path
+    path: Path  # of its values
     claim: Claim
     values: Values
     verdict: ClaimVerdict
@@ -51,13 +51,8 @@ class ClaimCard:
     @property
     def picture(self) -> Markup | None:
         """The picture; None: there is none."""
-        path = self.directory / PICTURE
+        path = self.path.with_suffix(PICTURE)
         return placed(path.read_text(), self.claim.title) if path.exists() else None
-
-    @property
-    def files(self) -> str:
-        """Names of the files that the run wrote."""
-        return f"{self.directory.name}/{FILE}, {PICTURE}"
 
     @property
     def judging(self) -> list[Check]:
@@ -91,7 +86,7 @@ class ClaimCard:
 
 
 def write_index(out: Path) -> Path:
-    """Write `out`/index.html from the directories below; return its path. ValuesError: one is not as written."""
+    """Write `out`/index.html from the values files there; return its path. ValuesError: one is not as written."""
     cards = cards_of(out)
     levels = [card.verdict.level for card in cards]
     papers = [
@@ -115,14 +110,12 @@ def write_index(out: Path) -> Path:
     return path
 
 
-def results_page(out: Path, *, date: str, commit: str) -> str:
-    """Return Markdown from the same directories: a line a claim, its headline numbers, and what no claim judges."""
+def results_page(out: Path) -> str:
+    """Return Markdown from the same files: a line a claim, its headline numbers, and what no claim judges."""
     cards = cards_of(out)
     run = {card.claim.name for card in cards}
     return render(
         Path(__file__).with_name("results.md.jinja"),
-        date=date,
-        commit=commit,
         cards=cards,
         kinds=list(ClaimKind),
         holds=ClaimOutcome.HOLDS,
@@ -136,9 +129,9 @@ def cards_of(out: Path) -> list[ClaimCard]:
     """Return all claims that were run, in the registry's order. ValuesError: one is not as written."""
     found = []
     for name, claim in CLAIMS.items():
-        if (out / name / FILE).exists():
-            values = read(out / name)
-            found.append(ClaimCard(out / name, claim, values, judge(claim, values)))
+        if (path := file_of(out, name)).exists():
+            values = read(path)
+            found.append(ClaimCard(path, claim, values, judge(claim, values)))
     return found
 
 

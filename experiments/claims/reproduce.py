@@ -1,4 +1,7 @@
-"""The command that runs claims one after the other: run, write, draw and judge each, and write the page of all."""
+"""The command that runs claims one after the other: run, write, draw and judge each, and write the page of all.
+
+Values that are there already are judged without a run.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,17 @@ from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
-from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.panels import draw
-from experiments.claims.framework.values import FILE, read, write
+from experiments.claims.framework.values import Values, file_of, read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.pages import PICTURE, results_page, write_index
-from experiments.claims.registry import COMPARING, OF_CASES, OF_RECORDS, chosen
+from experiments.claims.pages import PICTURE, TONES, write_index
+from experiments.claims.registry import CLAIMS, COMPARING, OF_CASES, OF_RECORDS, chosen
+from experiments.results.provenance import provenance
 from experiments.runtime.progress import progress_bar
-from experiments.runtime.revision import revision
 from topologies.errors import SpecError
-from topologies.writing import write_whole
 
-COLOURS = {
-    Level.REPRODUCED: "green",
-    Level.ORDERING: "yellow",
-    Level.ORDERINGS_ONLY: "yellow",
-    Level.UNDECIDED: "yellow",
-    Level.NOT_REPRODUCED: "red",
-}
+COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
 
 # checks of a claim on the terminal; the page has all
 MAX_SAID = 4
@@ -42,21 +38,23 @@ def reproduce(
     names: Sequence[str],
     *,
     quick: bool,
-    seeds: int | None,
+    seeds: tuple[int, ...] | None,
     systems: Sequence[str] = (),
     records: Path | None = None,
     only: Sequence[str] = (),
-    result: Path | None = None,
+    kept: Path | None = None,
     dask: str | None = None,
 ) -> int:
     """Run the claims named, all if none is; return 1 if one of them was not reproduced, else 0.
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`:
     rows of the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
-    recorded owners; `only`: their cases to play. `result` gets the verdicts and headlines of all claims below `out`, as
-    Markdown. SpecError: no such claim, system, record or case.
+    recorded owners; `only`: their cases to play. With `kept`, a folder of values files, nothing is played: all of these
+    are judged if no claim is named. SpecError: no such claim, system, record or case. ValuesError: no such file.
     """
-    claims = chosen(names, has_records=records is not None)
+    if kept is not None and not names:
+        names = [name for name in CLAIMS if file_of(kept, name).exists()]
+    claims = chosen(names, has_records=records is not None or kept is not None)
     of_options = {
         "--policy": (systems, COMPARING),
         "--trace": (records, OF_RECORDS),
@@ -73,49 +71,58 @@ def reproduce(
     compile_once()
     verdicts = []
     for claim in claims:
-        workers = os.cpu_count() or 1
-        place = out / claim.name
         config = Config(
-            place,
+            out,
             quick=quick,
             seeds=seeds,
-            workers=workers,
+            workers=os.cpu_count() or 1,
             systems=tuple(systems),
             records=records,
             only=tuple(only),
             dask=dask,
             modules={name: path for system in systems for name, path in files_of(system).items()},
         )
-        verdicts.append(verdict := _one(console, claim, config))
-        console.print(
-            f"[bold]{claim.name}[/bold] {claim.title}: [{COLOURS[verdict.level]}]{verdict.level}[/{COLOURS[verdict.level]}]"
-        )
+        if kept is None:
+            values = _played(console, claim, config)
+        else:
+            values = read(file_of(kept, claim.name))
+            write(values, file_of(out, claim.name))
+        draw(values, claim.title, claim.panels, file_of(out, claim.name).with_suffix(PICTURE))
+        verdicts.append(verdict := judge(claim, values))
+        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {_coloured(verdict.level)}")
         open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
         for check in open_checks[:MAX_SAID]:
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
         if (more := len(open_checks) - MAX_SAID) > 0:
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
-        console.print(f"   {place}: {FILE}, {PICTURE}", markup=False)
+        console.print(f"   {file_of(out, claim.name)}", markup=False)
         page = write_index(out)
-    if result is not None:
-        write_whole(result, results_page(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
-        colour = COLOURS[verdict.level]
         held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
-        table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
+        table.add_row(claim.name, claim.paper, _coloured(verdict.level), *held)
     console.print(table)
     console.print(f"{page}: all claims run so far")
     return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
 
 
-def _one(console: Console, claim: Claim, config: Config) -> ClaimVerdict:
-    """Run, write, draw and judge one claim. Picture and verdict are of what is written, not of what was in memory."""
-    began_s = time.monotonic()
+def _coloured(level: Level) -> str:
+    colour = COLOURS[TONES[level]]
+    return f"[{colour}]{level}[/{colour}]"
+
+
+def _played(console: Console, claim: Claim, config: Config) -> Values:
+    """Run one claim and write its values. Picture and verdict are of what is written, not of what was in memory."""
+    began_s, origin = time.monotonic(), provenance()
     with progress_bar(console, f"runs of {claim.name}", lines=0, transient=True) as progress:
         found = claim.run(replace(config, progress=progress))
-    spent_s = time.monotonic() - began_s
-    write(replace(found, is_quick=config.quick, spent_s=spent_s), config.directory)
-    values = read(config.directory)
-    draw(values, claim.title, claim.panels, config.directory / PICTURE)
-    return judge(claim, values)
+    most = max((row.seeds for row in found.rows), default=0)
+    found = replace(
+        found,
+        is_quick=config.quick,
+        seeds=config.seeds_of(most, most),
+        spent_s=time.monotonic() - began_s,
+        origin=origin,
+    )
+    write(found, file_of(config.folder, claim.name))
+    return read(file_of(config.folder, claim.name))

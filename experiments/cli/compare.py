@@ -16,7 +16,6 @@ from experiments.cli.options import (
     PolicyName,
     PolicyNames,
     Records,
-    ResultPage,
     Seed,
     UntilOver,
     Workers,
@@ -353,7 +352,10 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="Instead of each claim's own number.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Instead of each claim's own: 20 (from 1 to 20), A:B (from A to B - 1)."),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -376,7 +378,15 @@ def reproduce(
         typer.Option(help="Of traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."),
     ] = None,
     dask: Dask = None,
-    result: ResultPage = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Play nothing: judge the values files of this folder, such as experiments/values.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     out: Out = Path("out/claims"),
 ) -> int:
     """Run tables and figures of the papers again: values beside the printed ones, picture, verdict, one page of all.
@@ -385,16 +395,17 @@ def reproduce(
     1: something was not reproduced; 2: it could not be run.
     """
     from experiments.claims.reproduce import reproduce as run
+    from experiments.inputs.seeds import seeds_of
 
     return run(
         console,
         out,
         claims or [],
         quick=quick,
-        seeds=seeds,
+        seeds=seeds_of(seeds) if seeds is not None else None,
         systems=policy or [],
         records=trace,
         only=only or [],
-        result=result,
+        kept=kept,
         dask=dask,
     )

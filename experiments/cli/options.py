@@ -73,21 +73,6 @@ def results_folder(path: Path) -> Path:
     return path
 
 
-def _page(path: Path | None) -> Path | None:
-    """Return the file for a page, proved to be writable: better to fail before hours of runs than after."""
-    if path is None:
-        return None
-    was_there = path.exists()
-    try:
-        path.open("a").close()
-        if not was_there:
-            path.unlink()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise typer.BadParameter(f"{path}: {reason}; a file that can be written") from error
-    return path
-
-
 def put_away() -> None:
     """Hand the directories that a command wrote to over to the user of sudo, and enter them in the index of all runs.
 
@@ -166,10 +151,6 @@ def _gid(group: str | None) -> int | None:
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=results_folder)]
-ResultPage = Annotated[
-    Path | None,
-    typer.Option("--result", help="Write the page of results there too, as Markdown.", callback=_page),
-]
 Seed = Annotated[
     int | None,
     typer.Option(

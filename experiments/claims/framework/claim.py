@@ -15,6 +15,7 @@ from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.values import Values
 from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import silent
+from topologies.errors import SpecError
 
 
 class ClaimOutcome(StrEnum):
@@ -69,18 +70,18 @@ class ClaimVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Size of a run: `quick`, or in full; `seeds` None for the claim's own number.
+    """Size of a run: `quick`, or in full; `seeds` None for the claim's own number of them.
 
-    `directory`: folder for the claim's files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose
+    `folder`: of all claims' files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose
     workers play the sweeps instead; `modules`: a user's own that they need.
     `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that
     the claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of
-    the cases that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
+    the cases that are asked for, all if empty. SpecError: fewer than 2 seeds, or one twice. ValueError: no worker.
     """
 
-    directory: Path
+    folder: Path
     quick: bool = False
-    seeds: int | None = None
+    seeds: tuple[int, ...] | None = None
     workers: int = 1
     systems: tuple[str, ...] = ()
     records: Path | None = None
@@ -90,10 +91,14 @@ class Config:
     progress: Callable[[int, int], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 2:
-            raise ValueError(f"{self.seeds} seeds: at least 2, one alone gives no interval")
+        if self.seeds is not None and len(set(self.seeds)) < max(2, len(self.seeds)):
+            raise SpecError("--seeds", str(self.seeds), "at least 2, each once: one alone gives no interval")
         if self.workers < 1:
             raise ValueError(f"{self.workers} workers: at least 1")
+
+    def seeds_of(self, quick: int, full: int) -> tuple[int, ...]:
+        """Return the seeds that were asked for, else from 1 to the claim's own number."""
+        return self.seeds or tuple(range(1, 1 + (quick if self.quick else full)))
 
     @property
     def engine(self) -> Engine:

@@ -1,4 +1,4 @@
-"""The runs of claims: tasks, each played once, whichever claim asks for it, and kept in one file beside their directories."""
+"""The runs of claims: tasks, each played once, whichever claim asks for it, and kept in one file beside their values."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def gather(cases: Mapping[Case, Sequence[Task]], config: Config) -> dict[Case, l
     Results of another text of the project are played again.
     """
     tasks = {task.key: task for some in cases.values() for task in some}
-    kept = config.directory.parent / RUNS
+    kept = config.folder / RUNS
     found = results_of(list(tasks.values()), kept, revision.program(), config.engine.opened, config.progress)
     return {case: [found[task.key] for task in some] for case, some in cases.items()}

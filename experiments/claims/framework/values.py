@@ -1,7 +1,7 @@
 """The values of a claim: measured numbers beside the published ones, curves for the picture, and settings of the run.
 
-They are kept as `values.json` in the claim's directory. Picture, verdict and pages are made from that file alone, so claims may
-be run one at a time, in any order.
+They are kept as `NAME.json` in the folder of the claims. Picture, verdict and pages are made from that file alone, so claims may
+be run one at a time, in any order. `experiments/values` has the files of the last release's runs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
+from experiments.results.provenance import Provenance
 from topologies.decoding import UNDECODABLE
 from topologies.errors import TestbedError
 from topologies.writing import write_whole
 
-FILE: Final = "values.json"
+KEPT: Final = Path(__file__).parents[2] / "values"  # the committed files
 
 
 class ValuesError(TestbedError):
@@ -63,13 +64,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of a claim. `settings`: name -> its value, as text. `spent_s`: the time that the run took, or its last part."""
+    """The values of a claim. `settings`: name -> its value, as text. `spent_s`: the time that the run took, or its last part.
+
+    `seeds`: of the row that has most; others have the first of them.
+    """
 
     rows: tuple[Value, ...]
     curves: tuple[Point, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     is_quick: bool = False
+    seeds: tuple[int, ...] = ()
     spent_s: float = 0.0
+    origin: Provenance | None = None
 
     def find(self, group: str, system: str, quantity: str) -> Value:
         """Return the row. ValuesError: there is none."""
@@ -94,16 +100,20 @@ class Values:
         return list(dict.fromkeys(row.group for row in self.rows))
 
 
-def write(values: Values, directory: Path) -> None:
-    """Write `values.json`; make the directory if it is missing."""
-    directory.mkdir(parents=True, exist_ok=True)
+def file_of(folder: Path, claim: str) -> Path:
+    """Return the values file of a claim."""
+    return folder / f"{claim}.json"
+
+
+def write(values: Values, path: Path) -> None:
+    """Write a values file; make its folder if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     text = msgspec.json.format(msgspec.json.encode(values, enc_hook=float), indent=1)
-    write_whole(directory / FILE, text + b"\n")
+    write_whole(path, text + b"\n")
 
 
-def read(directory: Path) -> Values:
+def read(path: Path) -> Values:
     """Read the file of `write`. ValuesError: it is missing or not as written."""
-    path = directory / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Values)
     except OSError as error:

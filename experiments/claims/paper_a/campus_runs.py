@@ -96,17 +96,16 @@ class CampusSize:
     """Days and seeds of a claim's runs."""
 
     days: float
-    seeds: int
+    seeds: tuple[int, ...]
 
     def runs(self, system: str, variation: Variation = AS_IS) -> list[Task]:
         """Return a run for each seed, in order."""
-        return [Wanted(system, seed, self.days, variation).task for seed in range(1, self.seeds + 1)]
+        return [Wanted(system, seed, self.days, variation).task for seed in self.seeds]
 
 
 def size_of(config: Config) -> CampusSize:
     """Return the size of the runs: three days and a few seeds, or the paper's two months and twenty, or the seeds asked for."""
-    size = CampusSize(QUICK_DAYS, QUICK_SEEDS) if config.quick else CampusSize(FULL_DAYS, FULL_SEEDS)
-    return size if config.seeds is None else replace(size, seeds=config.seeds)
+    return CampusSize(QUICK_DAYS if config.quick else FULL_DAYS, config.seeds_of(QUICK_SEEDS, FULL_SEEDS))
 
 
 def play(wanted: Wanted) -> dict[str, Any]:

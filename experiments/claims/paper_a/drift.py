@@ -38,7 +38,7 @@ LOSS, ESTIMATE = "loss per event", "hazard estimate"
 
 def run(config: Config) -> Values:
     """Run the systems over the drift, and estimators on the trace alone."""
-    seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
+    seeds = config.seeds_of(QUICK_SEEDS, FULL_SEEDS)
     days = QUICK_DAYS if config.quick else FULL_DAYS
     cases = {
         system: [Task(f"drift: {system}, {days}, seed {n}", play, (system, Drift(n, *days))) for n in seeds]

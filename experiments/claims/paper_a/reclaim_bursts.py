@@ -174,9 +174,9 @@ def waves_of(cases: Mapping[Case, Sequence[Wave]], config: Config) -> dict[Case,
     return gather(tasks, config)
 
 
-def seeds_of(config: Config) -> range:
+def seeds_of(config: Config) -> tuple[int, ...]:
     """Return the seeds of a claim on waves."""
-    return range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
+    return config.seeds_of(QUICK_SEEDS, FULL_SEEDS)
 
 
 def sizes_of(config: Config) -> tuple[int, ...]:

@@ -121,14 +121,14 @@ def _ratios(runs: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
         yield from numbers.ratio_row(RATIOS, numbers.DOWNTIME, pair, runs[OURS], runs[other], published)
 
 
-def settings(days: float, seeds: int, runs: Mapping[str, Sequence[Result]]) -> dict[str, str]:
+def settings(days: float, seeds: Sequence[int], runs: Mapping[str, Sequence[Result]]) -> dict[str, str]:
     """Return the settings of campus runs; other claims use them, too."""
     some = next(iter(runs.values()))
     events = sum(len(each["interruptions"]) for each in some)
     broken = sorted({rule for each in runs.values() for run in each for rule in run["broken"]})
     return {
-        "runs": f"{seeds} seeds of {days:g} days: {sum(each['submitted'] for each in some)} jobs, {events} of them interrupted "
-        f"under {next(iter(runs))}",
+        "runs": f"{len(seeds)} seeds of {days:g} days: {sum(each['submitted'] for each in some)} jobs, {events} of them "
+        f"interrupted under {next(iter(runs))}",
         "promises broken": ", ".join(broken) or "none, in any run",
         "campus": "campus54, and the owners and jobs of `experiments.inputs.traces.paper_campus`, the same for every system",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",

@@ -130,9 +130,8 @@ def panels(cases: Sequence[LearningCase]) -> tuple[Panel, ...]:
 def size_of(config: Config) -> LearningSize:
     """Return the claim's own, with the seeds that were asked for."""
     size = QUICK if config.quick else FULL
-    if config.seeds is None:
-        return size
-    return replace(size, slow_seeds=config.seeds, seeds=config.seeds)
+    count = len(config.seeds or ())
+    return replace(size, slow_seeds=count, seeds=count) if count else size
 
 
 def run(cases: Sequence[LearningCase], config: Config) -> Values:
@@ -145,7 +144,7 @@ def run(cases: Sequence[LearningCase], config: Config) -> Values:
             key = f"{case.target}, {system} from {start:g}, seed {{}}, {jobs} of {size.slow_jobs} jobs"
             tasks[case, name] = [
                 Task(key.format(seed), one_run, (case.exact, system, start, seed, jobs, size.slow_jobs))
-                for seed in range(seeds)
+                for seed in config.seeds_of(seeds, seeds)
             ]
     results = gather(tasks, config)
     rows: list[Value] = []

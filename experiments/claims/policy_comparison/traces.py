@@ -40,12 +40,12 @@ def run(config: Config) -> Values:
     """Run every system in every case. SpecError: no folder, no record in it, or no such case."""
     if config.records is None:
         raise SpecError("--trace", "", "a folder with records of owners")
-    count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
+    seeds = config.seeds_of(QUICK_SEEDS, FULL_SEEDS)
     most_days = QUICK_DAYS if config.quick else MAX_DAYS
     found_cases = cases(config.records, config.only)
     systems = dict.fromkeys((*ranking.systems(), *config.systems))
     wanted = {
-        (case.name, system): [TraceRun(case, system, seed, most_days).task for seed in range(1, count + 1)]
+        (case.name, system): [TraceRun(case, system, seed, most_days).task for seed in seeds]
         for case in found_cases
         for system in systems
     }
