@@ -13,7 +13,8 @@ import pytest
 
 from tests.doc_pages import Shell, typed, why_not_played
 
-pytestmark = pytest.mark.extra
+# what is installed anew compiles its machine code: half a minute of a processor that may have other work
+pytestmark = [pytest.mark.extra, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
@@ -90,7 +91,7 @@ def used(installed: Path, here: Path, *words: str) -> subprocess.CompletedProces
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     argv = [str(installed / words[0]), *words[1:]]
     return subprocess.run(
-        argv, cwd=here, capture_output=True, text=True, timeout=100, check=False, env=environment
+        argv, cwd=here, capture_output=True, text=True, timeout=300, check=False, env=environment
     )
 
 
