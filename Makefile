@@ -99,7 +99,7 @@ measure: setup $(VENV)/.apt-measure
 
 # what `reclaimnet reproduce` and `make measure` left in out becomes the committed evidence; pages that quote it follow
 evidence: $(VENV)/.ready
-	cp $(wildcard out/claims/*.json out/measure/measured.json) experiments/values/
+	cp $(wildcard out/claims/*.json $(foreach name,$(notdir $(wildcard out/measure/*)),out/measure/$(name)/$(name).json)) experiments/values/
 	$(BIN)/python docs/generate.py
 
 storm: setup

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from controller.core.model import facts
 from controller.core.parameters import Protocol, Queue
+from experiments.benchmarks import BENCHMARKS
+from experiments.benchmarks.frame import goals_of
+from experiments.claims.framework.values import KEPT, Value, Values, file_of, read
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import AT
@@ -395,13 +404,175 @@ def states_page() -> str:
 
 def claims_page() -> str:
     """Return the text of experiments/claims/RESULTS.md."""
-    from experiments.claims.framework.values import KEPT
     from experiments.claims.pages import results_page
 
     return results_page(KEPT)
 
 
+MARK = re.compile(r"<!--=(\S+?)-->.*?<!--=-->", re.DOTALL)
+GROUPS = ("Table III", "Lost GPU time, by part", "What research lacks, in the same runs")
+# heading of a column -> its quantity in the values of A-table3
+COLUMNS_OF_SYSTEMS = {
+    "expected": "work loss to emergencies, expected",
+    "work lost": "work loss",
+    "all lost": "lost GPU time",
+    "worst hour, %": "research lost in its worst hour",
+    "intervals above 2 L_max, %": "intervals above 2 L_max",
+}
+MAX_SHOWN = {"worst hour, %": 3.0, "intervals above 2 L_max, %": 3.0}  # more is bold
+
+
+def filled(text: str) -> str:
+    """Return a page with each figure as `experiments/values` has it: the text between `<!--=KEY-->` and `<!--=-->`."""
+    return MARK.sub(lambda found: f"<!--={found[1]}-->{figure(found[1])}<!--=-->", text)
+
+
+def figure(key: str) -> str:
+    """Return the text of a key.
+
+    `CLAIM/GROUP/SYSTEM/QUANTITY:FORMAT` is a value of a claim, with `_` for a space, and with its interval where FORMAT
+    begins with `~`. `BENCHMARK/KEY/...:FORMAT` is a figure of a benchmark, times N with `*N` before the format; without
+    a key its goals, with the key `tables` its tables. `table/NAME` is one of `TABLES`.
+    """
+    where, _, shape = key.partition(":")
+    file, *keys = where.split("/")
+    if file in BENCHMARKS:
+        return live_figure(file, keys, shape)
+    if file == "table":
+        return block(TABLES[keys[0]]())
+    values = values_of(file)
+    names = (name for row in values.rows for name in (row.group, row.system, row.quantity))
+    spaced = {name.replace(" ", "_"): name for name in names}
+    group, system, quantity = (spaced.get(each, each) for each in keys)
+    return shown(values.find(group, system, quantity), shape)
+
+
+def block(text: str) -> str:
+    """Return what is no part of a sentence with an empty line before and after."""
+    return f"\n\n{text}\n\n"
+
+
+@cache
+def values_of(claim: str) -> Values:
+    """Return the committed values of a claim."""
+    return read(file_of(KEPT, claim))
+
+
+def shown(row: Value | None, shape: str = ".3g") -> str:
+    """Return a value as text, nothing for None."""
+    if row is None:
+        return ""
+    numbers = [
+        f"{each:{shape.lstrip('~')}}" for each in (row.measured, row.low, row.high) if each is not None
+    ]
+    text = (
+        f"{numbers[0]} [{numbers[1]}, {numbers[2]}]" if shape[0] == "~" and len(numbers) == 3 else numbers[0]
+    )
+    return text.replace("-", "−")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; rows without a cell are left out."""
+    lines = [heads, ["---"] * len(heads), *(row for row in rows if any(row))]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def systems_table() -> str:
+    """Return the rows of A-table3, and the size of its runs."""
+    values = values_of("A-table3")
+    rows = []
+    for system in dict.fromkeys(row.system for row in values.rows if row.group == GROUPS[0]):
+        cells = []
+        for head, quantity in COLUMNS_OF_SYSTEMS.items():
+            found = next((row for group in GROUPS if (row := values.get(group, system, quantity))), None)
+            is_over = found is not None and found.measured > MAX_SHOWN.get(head, math.inf)
+            cells.append(f"**{shown(found)}**" if is_over else shown(found))
+        rows.append([f"`{system}`", *cells])
+    return f"{table(['row', *COLUMNS_OF_SYSTEMS], rows)}\n\n{size_of(values)}"
+
+
+def differences_table() -> str:
+    """Return `reclaimnet` less each row of A-table3, with intervals."""
+    values, group = values_of("A-table3"), "ReclaimNet over others"
+    heads = list(COLUMNS_OF_SYSTEMS)[:3]
+    pairs = dict.fromkeys(row.system for row in values.rows if row.group == group and " - " in row.system)
+    rows = (
+        [
+            f"`{pair.partition(' - ')[2]}`",
+            *(shown(values.get(group, pair, COLUMNS_OF_SYSTEMS[head]), "~.3g") for head in heads),
+        ]
+        for pair in pairs
+    )
+    return table(["row", *heads], rows)
+
+
+def size_of(values: Values) -> str:
+    """Return the origin of a claim's values."""
+    assert values.origin
+    kind = "a quick run" if values.is_quick else "a full run"
+    seeds = f"seeds {values.seeds[0]} to {values.seeds[-1]}"
+    return f"{values.settings['runs']} ({seeds}; {kind} of commit {values.origin.commit}, {values.origin.date[:10]})."
+
+
+@cache
+def measured(name: str) -> dict[str, Any]:
+    """Return the committed result of a benchmark."""
+    found: dict[str, Any] = json.loads(file_of(KEPT, name).read_text())
+    return found
+
+
+def live_figure(name: str, keys: list[str], shape: str) -> str:
+    """Return a figure, the goals or the tables of a benchmark."""
+    found: Any = measured(name)
+    if keys == ["tables"]:
+        made = import_module(f"experiments.benchmarks.{name}").tables(found)
+        return block("\n\n".join(rich_text(each) for each in made))
+    if not keys:
+        goals = ((goal, "**" if goal.met is False else "") for goal in goals_of(found))
+        rows = ([goal.what, goal.goal, f"{bold}{goal.measured}{bold}"] for goal, bold in goals)
+        return block(table(["figure", "goal", "measured"], rows))
+    *path, last = keys
+    last, _, times = last.partition("*")
+    for each in (*path, last):
+        found = found[int(each) if isinstance(found, list) else each]
+    return f"{found * float(times or 1):{shape}}"
+
+
+def rich_text(each: Table | str) -> str:
+    """Return a table or note of a benchmark as Markdown."""
+    if isinstance(each, str):
+        return each
+    rows = zip(*(map(str, column.cells) for column in each.columns), strict=True)
+    return f"{each.title}:\n\n{table([str(column.header) for column in each.columns], rows)}"
+
+
+def origins_table() -> str:
+    """Return the machine, date and load of each committed benchmark."""
+    rows = []
+    for name in BENCHMARKS:
+        if file_of(KEPT, name).exists():
+            found = measured(name)
+            origin, size = found["origin"], "short" if found["quick"] else "full"
+            rows.append(
+                [
+                    f"`{name}`",
+                    size,
+                    f"{found['load_before']:.1f}",
+                    origin["date"][:10],
+                    origin["commit"],
+                    origin["kernel"],
+                    origin["processor"],
+                ]
+            )
+    return table(["measure", "run", "load before", "date", "commit", "kernel", "processors"], rows)
+
+
+TABLES = {"systems": systems_table, "differences": differences_table, "origins": origins_table}
+QUOTING = ("../README.md", "measured.md", "limits.md", "design-decisions.md")
+
+
 PAGES = {
+    "../experiments/claims/RESULTS.md": claims_page,
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
     "reference/job.md": job_page,
@@ -412,6 +583,7 @@ PAGES = {
     "reference/results.md": results_page,
     "reference/tables.md": tables_page,
     "reference/states.md": states_page,
+    **{page: partial(lambda page: filled((HERE / page).read_text()), page) for page in QUOTING},
 }
 
 if __name__ == "__main__":

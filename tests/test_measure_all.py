@@ -30,9 +30,8 @@ def test_parts_that_cannot_run_have_reasons_and_the_next_one_runs(
     first, second = measure_all(tmp_path)
     assert "experiments.benchmarks.nothing" in first.why
     assert second.why.startswith("not over after")
-    measured = json.loads((tmp_path / "measured.json").read_text())
-    assert list(measured["parts"]) == ["nothing", "decisions"]
-    assert measured["origin"]["kernel"].startswith("Linux") and measured["parts"]["nothing"]["load"] > 0.0
+    parts = json.loads((tmp_path / "measure.json").read_text())
+    assert [each["name"] for each in parts] == ["nothing", "decisions"]
     page = (tmp_path / "measure.html").read_text()
     assert page.count("did not run") >= 2
     assert (first.busy, second.busy) == (0.5, 0.5)
@@ -118,7 +117,7 @@ def test_what_is_no_benchmark_and_no_size_is_refused(words: tuple[str, ...], tmp
 def test_parts_that_did_not_run_are_in_the_json_and_in_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_all, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "")])
+    monkeypatch.setattr(run_all, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "", ())])
     done = CliRunner().invoke(app, ["measure", "all", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 3
     assert json.loads(done.stdout)["result"][0]["why"] == "no root"

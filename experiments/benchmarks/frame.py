@@ -28,7 +28,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments.results.provenance import processor
+from experiments.results.provenance import provenance
 from experiments.runtime import exit_status
 from testbed.errors import CommandFailed
 from topologies.units import MBIT_PER_S
@@ -61,11 +61,14 @@ class Goal:
 
 
 def run_benchmark(name: str, run: Run) -> Result:
-    """Run a benchmark and write `NAME.json` into its folder. Return the result with `machine` and `goals`."""
+    """Run a benchmark and write `NAME.json` into its folder. Return the result with `origin`, `load_before` and `goals`.
+
+    `load_before` is the machine's load average of the minute before.
+    """
     module = import_module(f"experiments.benchmarks.{name}")
     run.folder.mkdir(parents=True, exist_ok=True)
-    machine = {"processor": processor(), "cpus": os.cpu_count(), "kernel": os.uname().release}
-    found = json.loads(json.dumps({"machine": machine, "quick": run.quick, **module.measure(run)}))
+    begun = {"origin": asdict(provenance()), "load_before": os.getloadavg()[0], "quick": run.quick}
+    found = json.loads(json.dumps({**begun, **module.measure(run)}))
     result: Result = found | {"goals": [asdict(goal) for goal in module.goals(found)]}
     write_json(run.folder / f"{name}.json", result)
     return result
@@ -73,8 +76,9 @@ def run_benchmark(name: str, run: Run) -> Result:
 
 def print_result(name: str, result: Result, console: Console) -> None:
     """Print the machine, the tables and notes of a benchmark, and its goals."""
-    machine = result["machine"]
-    console.print(f"{machine['processor']}, {machine['cpus']} processors, kernel {machine['kernel']}")
+    console.print(
+        f"{result['origin']['processor']}, {result['origin']['kernel']}; load {result['load_before']:.1f} before"
+    )
     for each in import_module(f"experiments.benchmarks.{name}").tables(result):
         console.print(each, markup=not isinstance(each, str))
     if result["goals"]:

@@ -2,7 +2,7 @@
 
 A part is ended when its time is over. Its campus is then removed, and the page shows the reason. The page also shows the printed
 tables, and the load of the machine before each part: the kernel takes a campus apart in the background, so each part waits until
-the machine is quiet. `measured.json` has every result in full; `make evidence` commits it, for the figures of the documentation.
+the machine is quiet.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.benchmarks import BENCHMARKS
-from experiments.benchmarks.frame import DOWN_S, ROOT, Goal, Result, goals_of, goals_table, write_json
+from experiments.benchmarks.frame import DOWN_S, ROOT, Goal, goals_of, goals_table, write_json
 from experiments.results.pages import render
 from experiments.results.provenance import provenance
 from testbed.emulation.fidelity import CpuTimes
 
 MAX_S = 29 * 60.0  # of all parts
-PAGE, RESULT = "measure.html", "measured.json"
+PAGE, RESULT = "measure.html", "measure.json"
 FRAME = (sys.executable, "-m", "experiments.benchmarks.frame")
 CLEAN = (sys.executable, "-m", "experiments.cli", "clean")
 TAIL_LINES = 12
@@ -37,45 +37,34 @@ QUIET, LOOK_S, WAIT_S = 0.05, 1.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Outcome of a benchmark. `why`: the reason why it did not run, then without a result.
-
-    Before it began, `busy` was the share of the processors in use, and `load` the mean length of their queue for a minute.
-    """
+    """Outcome of a benchmark. `why`: the reason why it did not run; `busy`: the share of the processors in use before it."""
 
     name: str
     took_s: float
     why: str
     printed: str
-    result: Result | None = None
+    goals: tuple[Goal, ...]
     busy: float = 0.0
-    load: float = 0.0
-
-    @property
-    def goals(self) -> tuple[Goal, ...]:
-        """Its figures beside goals."""
-        return goals_of(self.result) if self.result else ()
 
 
 def measure_all(
     out: Path, *, most_s: float = MAX_S, progress: Callable[[str], None] = lambda _: None
 ) -> list[Part]:
-    """Run all benchmarks within `most_s`; write measure.html and measured.json to `out`, again after each."""
-    limit_s, done, names, origin = time.monotonic() + most_s, list[Part](), list(BENCHMARKS), provenance()
+    """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, again after each."""
+    limit_s, done, names = time.monotonic() + most_s, list[Part](), list(BENCHMARKS)
     for name, (part_s, _) in BENCHMARKS.items():
         progress(f"measure {name}: at most {part_s / 60:.0f} minutes")
-        busy, load = wait_until_quiet(min(WAIT_S, limit_s - time.monotonic())), os.getloadavg()[0]
+        busy = wait_until_quiet(min(WAIT_S, limit_s - time.monotonic()))
         part = run_part(name, out / name, min(part_s, limit_s - time.monotonic()))
-        done.append(replace(part, busy=busy, load=load))
-        write_json(
-            out / RESULT, {"origin": asdict(origin), "parts": {each.name: asdict(each) for each in done}}
-        )
+        done.append(replace(part, busy=busy))
+        write_json(out / RESULT, [asdict(each) for each in done])
         page = render(
             Path(__file__).with_name("run_all.html"),
             title="ReclaimNet measured",
             parts=done,
             quiet=QUIET,
             left=names[len(done) :],
-            origin=origin,
+            origin=provenance(),
         )
         (out / PAGE).write_text(page, encoding="utf-8")
     return done
@@ -94,7 +83,7 @@ def wait_until_quiet(most_s: float) -> float:
 def run_part(name: str, folder: Path, most_s: float) -> Part:
     """Run one benchmark for at most `most_s`, and read its result."""
     if most_s <= 0.0:
-        return Part(name, 0.0, "no time was left for it", "")
+        return Part(name, 0.0, "no time was left for it", "", ())
     result, began_s = folder / f"{name}.json", time.monotonic()
     result.unlink(missing_ok=True)
     process = subprocess.Popen(
@@ -116,8 +105,8 @@ def run_part(name: str, folder: Path, most_s: float) -> Part:
     if not why and process.returncode:
         last = (complaint or printed).strip().splitlines()[-TAIL_LINES:]
         why = "\n".join(last) or f"exit status {process.returncode}"
-    found = None if why else json.loads(result.read_text())
-    return Part(name, time.monotonic() - began_s, why, printed, found)
+    goals = () if why else goals_of(json.loads(result.read_text()))
+    return Part(name, time.monotonic() - began_s, why, printed, goals)
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -72,7 +72,7 @@ class LearningSize:
         return (self.slow_jobs, self.slow_seeds) if is_slow else (self.jobs, self.seeds)
 
 
-QUICK, FULL = LearningSize(16_000, 6, 4_000, 3, 0.05), LearningSize(20_000, 60, 10_000, 60, 0.02)
+QUICK, FULL = LearningSize(16_000, 6, 4_000, 6, 0.05), LearningSize(20_000, 60, 10_000, 60, 0.02)
 # the cases of each figure; paper B prints Theorem 5's formula, and its value at N = 3 stands for Fig. 5's cost
 FIGURES = {
     "B2": (
