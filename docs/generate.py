@@ -432,7 +432,7 @@ def figure(key: str) -> str:
 
     `CLAIM/GROUP/SYSTEM/QUANTITY:FORMAT` is a value of a claim, with `_` for a space, and with its interval where FORMAT
     begins with `~`. `BENCHMARK/KEY/...:FORMAT` is a figure of a benchmark, times N with `*N` before the format; without
-    a key its goals, with the key `tables` its tables. `table/NAME` is one of `TABLES`.
+    a key its goals, with the key `tables` its tables. `KEY=VALUE` chooses of a list. `table/NAME` is one of `TABLES`.
     """
     where, _, shape = key.partition(":")
     file, *keys = where.split("/")
@@ -458,17 +458,20 @@ def values_of(claim: str) -> Values:
     return read(file_of(KEPT, claim))
 
 
-def shown(row: Value | None, shape: str = ".3g") -> str:
-    """Return a value as text, nothing for None."""
+def shown(row: Value | None, shape: str = "") -> str:
+    """Return a value as text, nothing for None; without a format, three digits that count."""
     if row is None:
         return ""
-    numbers = [
-        f"{each:{shape.lstrip('~')}}" for each in (row.measured, row.low, row.high) if each is not None
-    ]
-    text = (
-        f"{numbers[0]} [{numbers[1]}, {numbers[2]}]" if shape[0] == "~" and len(numbers) == 3 else numbers[0]
+    write = f"{{:{digits}}}".format if (digits := shape.lstrip("~")) else three_digits
+    text, *ends = [write(each) for each in (row.measured, row.low, row.high) if each is not None]
+    return (f"{text} [{ends[0]}, {ends[1]}]" if shape.startswith("~") and len(ends) == 2 else text).replace(
+        "-", "−"
     )
-    return text.replace("-", "−")
+
+
+def three_digits(number: float) -> str:
+    """Return a number without an exponent; 0 for less than half a thousandth."""
+    return "0" if abs(number) < 5e-4 else f"{float(f'{number:.3g}'):,g}".replace(",", " ")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -499,10 +502,20 @@ def differences_table() -> str:
     rows = (
         [
             f"`{pair.partition(' - ')[2]}`",
-            *(shown(values.get(group, pair, COLUMNS_OF_SYSTEMS[head]), "~.3g") for head in heads),
+            *(shown(values.get(group, pair, COLUMNS_OF_SYSTEMS[head]), "~") for head in heads),
         ]
         for pair in pairs
     )
+    return table(["row", *heads], rows)
+
+
+def least_table() -> str:
+    """Return what emergencies and pauses cost each row of A-table3, over the least of any on-line schedule."""
+    values, group = values_of("A-table3"), "The least of emergencies and pauses without knowing the future"
+    of_group = [row for row in values.rows if row.group == group]
+    heads = list(dict.fromkeys(row.quantity for row in of_group if row.unit == "ratio"))
+    systems = dict.fromkeys(row.system for row in of_group)
+    rows = ([f"`{each}`", *(shown(values.get(group, each, of)) for of in heads)] for each in systems)
     return table(["row", *heads], rows)
 
 
@@ -523,6 +536,8 @@ def measured(name: str) -> dict[str, Any]:
 
 def live_figure(name: str, keys: list[str], shape: str) -> str:
     """Return a figure, the goals or the tables of a benchmark."""
+    if not file_of(KEPT, name).exists():
+        return block(f"No `{name}.json` yet.")
     found: Any = measured(name)
     if keys == ["tables"]:
         made = import_module(f"experiments.benchmarks.{name}").tables(found)
@@ -534,7 +549,8 @@ def live_figure(name: str, keys: list[str], shape: str) -> str:
     *path, last = keys
     last, _, times = last.partition("*")
     for each in (*path, last):
-        found = found[int(each) if isinstance(found, list) else each]
+        known, _, wanted = each.partition("=")
+        found = next(one for one in found if str(one[known]) == wanted) if wanted else found[each]
     return f"{found * float(times or 1):{shape}}"
 
 
@@ -567,7 +583,12 @@ def origins_table() -> str:
     return table(["measure", "run", "load before", "date", "commit", "kernel", "processors"], rows)
 
 
-TABLES = {"systems": systems_table, "differences": differences_table, "origins": origins_table}
+TABLES = {
+    "systems": systems_table,
+    "differences": differences_table,
+    "least": least_table,
+    "origins": origins_table,
+}
 QUOTING = ("../README.md", "measured.md", "limits.md", "design-decisions.md")
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from controller.core.coordinator import Coordinator
 from controller.core.model.effects import Effect
 from controller.core.model.events import AgentSaid, Event
+from experiments.claims.framework.values import ValuesError
 from experiments.cli.main import app
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
@@ -38,6 +39,20 @@ def generator() -> ModuleType:
 def test_reference_pages_are_those_that_the_program_makes_today() -> None:
     for page, made in generator().PAGES.items():
         assert (DOCS / page).read_text() == made(), f"{page}: run `python docs/generate.py`"
+
+
+def test_a_figure_between_marks_is_that_of_its_values_file() -> None:
+    made = generator()
+    [row] = [
+        row
+        for row in made.values_of("B4").rows
+        if (row.system, row.quantity) == ("Algorithm 1 from 6", "cost")
+    ]
+    key = "B4/Poisson_jobs_and_spots/Algorithm_1_from_6/cost:~.3f"
+    shown = f"{row.measured:.3f} [{row.low:.3f}, {row.high:.3f}]"
+    assert made.filled(f"It costs <!--={key}-->8.0<!--=--> h.") == f"It costs <!--={key}-->{shown}<!--=--> h."
+    with pytest.raises(ValuesError, match="there are fixed"):
+        made.filled("<!--=B4/Poisson_jobs_and_spots/nothing/cost-->8.0<!--=-->")
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=lambda page: page.stem)

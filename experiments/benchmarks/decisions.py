@@ -101,7 +101,7 @@ def tables(result: Result) -> Iterator[Table | str]:
     yield table_of(title, ("hosts", "jobs", "tick", "paper A", *FIGURES.values()), rows)
     months = result["two_months"]
     yield (
-        f"61 days of reclaimnet on 54 hosts: {months['cpu_s']:.1f} s of a processor, the run alone {months['run_s']:.1f} s, "
+        f"61 days, 54 hosts, reclaimnet: {months['cpu_s']:.1f} s of a processor, the run alone {months['run_s']:.1f} s, "
         f"{months['events_per_s']:,.0f} events/s"
     )
 
