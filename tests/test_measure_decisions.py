@@ -130,4 +130,4 @@ def test_goals_name_the_sizes_that_miss_them_and_the_table_has_every_size(
         "61 days of reclaimnet": True,
     }
     text = shown(decisions.tables(result))
-    assert "5000 2500 9 (30)" in text and "61 days of reclaimnet on 54 hosts: 9.0 s" in text
+    assert "5000 2500 9 (30)" in text and "61 days, 54 hosts, reclaimnet: 9.0 s" in text
