@@ -423,7 +423,10 @@ MAX_SHOWN = {"worst hour, %": 3.0, "intervals above 2 L_max, %": 3.0}  # more is
 
 
 def filled(text: str) -> str:
-    """Return a page with each figure as `experiments/values` has it: the text between `<!--=KEY-->` and `<!--=-->`."""
+    """Return a page with each figure as `experiments/values` has it: the text between `<!--=KEY-->` and `<!--=-->`.
+
+    A mark begins no line of a paragraph: Markdown would take the line for HTML.
+    """
     return MARK.sub(lambda found: f"<!--={found[1]}-->{figure(found[1])}<!--=-->", text)
 
 

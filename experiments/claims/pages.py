@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
 from experiments.claims.framework.values import Value, Values, file_of, read
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.registry import CLAIMS, NOT_COVERED
@@ -53,16 +53,6 @@ class ClaimCard:
         """The picture; None: there is none."""
         path = self.path.with_suffix(PICTURE)
         return placed(path.read_text(), self.claim.title) if path.exists() else None
-
-    @property
-    def judging(self) -> list[Check]:
-        """The checks that the verdict is made of."""
-        return [check for check in self.verdict.checks if check.kind is not ClaimKind.BEYOND]
-
-    @property
-    def beyond(self) -> list[Check]:
-        """The checks beyond the paper."""
-        return [check for check in self.verdict.checks if check.kind is ClaimKind.BEYOND]
 
     @property
     def columns(self) -> Iterator[str]:
