@@ -71,7 +71,7 @@ class Desk:
 
     async def until(self, text: str, number: int = 1) -> None:
         """Wait until a job has printed this."""
-        with trio.fail_after(20.0):
+        with trio.fail_after(60.0):
             while text not in self.log(number):
                 await trio.sleep(0.01)
 
@@ -135,7 +135,7 @@ class AgentJobs(JobProcesses):
 
     async def until(self, kind: type[ev.Event]) -> Any:
         """The last event of that kind, as soon as there is one."""
-        with trio.fail_after(30.0):
+        with trio.fail_after(60.0):
             while not (found := [event for event in self.events if isinstance(event, kind)]):
                 await trio.sleep(0.005)
         return found[-1]

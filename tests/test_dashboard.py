@@ -329,7 +329,7 @@ def test_that_this_user_may_not_ask_is_no_coordinator_that_does_not_answer(tmp_p
     health = Health(True)
 
     async def ask() -> None:
-        with trio.fail_after(5.0):
+        with trio.fail_after(30.0):
             await health.watch(tmp_path)
 
     with socket.socket(socket.AF_UNIX) as listener:

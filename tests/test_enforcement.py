@@ -208,17 +208,16 @@ def test_paced_flow_does_not_outrun_its_grant_where_fq_does_the_pacing():
 
 
 def assert_paced(client, served):
-    """0.6 s at 5 MB/s over loopback: what the receiver has may exceed the grant by the first window only."""
+    """3 MB at 5 MB/s over loopback: what the receiver has may exceed the grant by the first window only."""
     FlowGuard(None, client, TrafficClass.PRESYNC, 5e6, congestion="cubic")
     client.setblocking(False)
     served.settimeout(5)
     began_s, received = time.monotonic(), 0
-    while time.monotonic() - began_s < 0.6:
+    while received < 3e6:
         with suppress(BlockingIOError):
             client.send(bytes(1 << 16))
         received += len(served.recv(1 << 16))
         assert received <= 5e6 * (time.monotonic() - began_s) + FIRST_WINDOW_BYTES
-    assert received > FIRST_WINDOW_BYTES
 
 
 GRANTED = 2e6

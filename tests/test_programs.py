@@ -51,7 +51,7 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
     async with desk(tmp_path) as at:
         restore, reached = None, 0
         for number in (1, 2):
-            job = await at.run(program, restore, steps=steps)
+            job = await at.run(program, restore, steps=steps, step_s=0.02)  # by the clock
             await at.until(f"from {reached and ''}", number)
             await trio.sleep(0.15)
             copy = await job.snapshot(tmp_path / f"copy{number}")
@@ -200,9 +200,7 @@ async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_
             job.kill()
             await all_events(job)
         elif how == "cancel":
-            began_s = time.monotonic()
-            assert (await job.stop(5.0)).status == 0
-            assert time.monotonic() - began_s < 4.0
+            assert (await job.stop(60.0)).status == 0
         else:
             await job.snapshot(tmp_path / "final", final=True)
         assert pids_of(daemon) == []
@@ -227,7 +225,7 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
     with agent_jobs(tmp_path) as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, of_agent(program))
-            with trio.fail_after(20.0):
+            with trio.fail_after(60.0):
                 while not log.exists() or "mounted" not in log.read_text():
                     await trio.sleep(0.01)
             await jobs.take_snapshot(FINAL)
@@ -456,13 +454,12 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, spec, 2, stored)
             assert (await jobs.until(ev.WorkloadStarted)).step == stored.step > 0
-            with trio.fail_after(20.0):
+            with trio.fail_after(60.0):
                 while "begins" not in log.read_text():
                     await trio.sleep(0.01)
-            began_s = time.monotonic()
-            await jobs.end(("a", 2), 10.0)
-            assert time.monotonic() - began_s < 9.0
-            assert (await jobs.until(ev.WorkloadEnded)).ended.attempt == 2
+            await jobs.end(("a", 2), 60.0)
+            ended = (await jobs.until(ev.WorkloadEnded)).ended
+            assert (ended.attempt, ended.reason) == (2, "ended"), "it was not killed"
         assert jobs.scratch == []
     assert log.read_text().startswith(f"begins at {stored.step}\n")
 

@@ -46,6 +46,7 @@ from tests import stores
 from tests.stores import ingest
 
 CHUNK = 64 << 10
+PATIENT_S = 60.0  # for what takes milliseconds on a quiet machine
 pytestmark = pytest.mark.alone
 
 
@@ -72,7 +73,7 @@ class Pair:
         return caught.value
 
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
-        options = {"on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
+        options = {"on_connected": lambda _: None, "idle_timeout_s": PATIENT_S, **options}
         return await send_checkpoint(
             self.origin, *manifest.key, options.pop("address", self.address), **options
         )
@@ -84,7 +85,7 @@ class Pair:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, kind: type, count: int = 1) -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENT_S):
             while len(self.of(kind)) < count:
                 await trio.sleep(0.005)
 
@@ -96,7 +97,7 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 @asynccontextmanager
 async def serving(
     tmp_path: Path,
-    idle_timeout_s: float = 2.0,
+    idle_timeout_s: float = PATIENT_S,
     limits: Limits = LIMITS,
     senders: Collection[str] | None = None,
 ) -> AsyncIterator[Pair]:
@@ -363,7 +364,7 @@ async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str)
 
 
 async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> None:
-    async with serving(tmp_path, idle_timeout_s=0.4) as pair:
+    async with serving(tmp_path, idle_timeout_s=1.0) as pair:
         data = content(4)
         manifest = pair.ingest(data)
         async with peer(pair) as silent:
@@ -372,7 +373,7 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
             answer = await verdict(silent)
         assert isinstance(answer, Rejected)
         assert answer.retryable
-        assert "sent 0 bytes in 0.4 s" in answer.reason
+        assert "sent 0 bytes in 1 s" in answer.reason
         assert (await pair.send(manifest)).bytes_sent == 2 * CHUNK
 
 
@@ -396,7 +397,7 @@ async def test_hosts_that_fill_a_receivers_connections_keep_no_announced_sender_
     tmp_path: Path, announced: set[str]
 ) -> None:
     """Eight hosts with more connections than there are in all: nothing was announced from them, or from them as well."""
-    async with serving(tmp_path, idle_timeout_s=20.0, senders=announced) as pair, AsyncExitStack() as idle:
+    async with serving(tmp_path, senders=announced) as pair, AsyncExitStack() as idle:
         for last in range(2, 10):
             for _ in range(LIMITS.connections_of_peer):
                 stream = await trio.open_tcp_stream(*pair.address, local_address=f"127.0.0.{last}")
@@ -412,15 +413,14 @@ async def test_hosts_that_fill_a_receivers_connections_keep_no_announced_sender_
 async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> None:
     """It is never silent, yet sends less than the least rate."""
     limits = Limits(least_rate_bytes_per_s=1e6)
-    async with serving(tmp_path, 1.0, limits) as pair, peer(pair) as slow:
+    async with serving(tmp_path, 2.0, limits) as pair, peer(pair) as slow:
         manifest = pair.ingest(content(2))
         assert isinstance(await offer(slow, manifest), Want)
-        with trio.move_on_after(10) as patience:
+        with trio.fail_after(PATIENT_S):
             while not pair.of(ReceiveFailed):
                 await slow.stream.send_all(b"x")
                 await trio.sleep(0.01)
-        assert not patience.cancelled_caught
-        assert "at least 1e+06 are needed" in pair.of(ReceiveFailed)[0].reason
+        assert "at least 2e+06 are needed" in pair.of(ReceiveFailed)[0].reason
         assert pair.of(ReceiveFailed)[0].retryable
         left = sum(path.stat().st_blocks * 512 for path in tmp_path.glob("target/*/*.partial"))
         assert left <= CHUNK  # what it sent, until it is collected
@@ -524,16 +524,15 @@ async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path
 
     async with serving(tmp_path) as pair, receiver(behave) as address:
         manifest = pair.ingest(content(1) * chunks)
-        with trio.fail_after(10.0):
-            await pair.fails(
-                manifest,
-                "64 times as long",
-                retryable=True,
-                address=address,
-                idle_timeout_s=0.4,
-                least_patience_s=0.2,
-                allowed_bytes=lambda: 80.0 * payload_bytes * (trio.current_time() - began_s),
-            )
+        await pair.fails(
+            manifest,
+            "64 times as long",
+            retryable=True,
+            address=address,
+            idle_timeout_s=8.0,  # it is looked at four times in that
+            least_patience_s=0.2,
+            allowed_bytes=lambda: 80.0 * payload_bytes * (trio.current_time() - began_s),
+        )
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "300.1.1.1", "::1%none%", "10.0.0.1/8", "127.0.0.1"])
@@ -557,20 +556,17 @@ async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
     handed, ahead = [0], [0]
 
     def take_late(self: Intake, chunks: list[int]) -> None:
-        until_s = time.monotonic() + 3.0
+        until_s = time.monotonic() + PATIENT_S
         while ahead[-1] < size and time.monotonic() < until_s:
             time.sleep(0.005)
             ahead.append(handed[-1] - unacknowledged_bytes(socks[0]))
         take(self, chunks)
 
     monkeypatch.setattr(Intake, "take", take_late)
-    async with serving(tmp_path, idle_timeout_s=10.0) as pair:
+    async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(24))
         await pair.send(
-            manifest,
-            on_connected=socks.append,
-            on_progress=lambda sent, _: handed.append(sent),
-            idle_timeout_s=10.0,
+            manifest, on_connected=socks.append, on_progress=lambda sent, _: handed.append(sent)
         )
     assert ahead[-1] == size
 
@@ -585,9 +581,8 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         async with peer(pair) as first:
             assert isinstance(await offer(first, earlier), Want)
             await first.stream.send_all(data[: 4 * CHUNK])
-            while not (tmp_path / "target/job/1.partial").exists():
+            while (tmp_path / "target/job/1.partial").read_bytes()[: 4 * CHUNK] != data[: 4 * CHUNK]:
                 await trio.sleep(0.01)
-            await trio.sleep(0.1)
             result = await pair.send(later)
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.checkpoint for event in pair.of(ReceiveFailed)] == ["job:1"]
@@ -614,11 +609,7 @@ async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_di
             async with peer(pair) as sender:
                 assert isinstance(await offer(sender, manifest), Want)
                 await sender.stream.send_all(data[: 7 * CHUNK])
-                while (partial := tmp_path / f"target/job/{sequence}.partial") and not partial.exists():
-                    await trio.sleep(0.005)
-                await trio.sleep(0.05)
             await pair.until(ReceiveFailed, 7 - sequence)
-            await trio.sleep(0.05)
         assert len(list((tmp_path / "target/job").glob("*.partial"))) <= 2
 
 
