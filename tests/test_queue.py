@@ -38,7 +38,7 @@ def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wa
     assert queue.next_deadline_s() == 1e6 + 5.0
 
 
-def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
+def test_the_controller_is_told_of_offers_arrivals_and_delays_and_no_interrupted_job_leaves() -> None:
     told: list[tuple[str, float]] = []
 
     class Listener(Controller):
@@ -48,15 +48,22 @@ def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
         def spot(self, now_s: float = 0.0) -> None:
             told.append(("spot", now_s))
 
+        def lost(self, made_s: float) -> None:
+            told.append(("lost", made_s))
+
         def left(self, delay_s: float) -> None:
             told.append(("left", delay_s))
 
-    queue = SpotQueue(Listener(Rule(1.0, longest_wait_s=9.0)), 0.0)
+    queue = SpotQueue(Listener(Rule(1.0, longest_wait_s=9.0)), 0.5)
     queue.offer(1, 1.0)
+    queue.withdraw_offer(1)
     queue.submit(job("a"), 2.0, 0.0)
     queue.submit(job("b"), 3.0, 0.0)
-    queue.renege(11.0)
-    assert told == [("spot", 1.0), ("arrived", 2.0), ("left", 0.0), ("arrived", 3.0), ("left", 9.0)]
+    queue.requeue_at_head(job("back"), 4.0)
+    assert [left.job for left in queue.renege(11.0) + queue.renege(99.0)] == ["a"]
+    queue.offer(2, 99.0)
+    submitted = [("arrived", 2.0), ("left", 0.0), ("arrived", 3.0), ("left", 9.0)]
+    assert told == [("spot", 1.0), ("lost", 1.0), *submitted, ("spot", 99.0), ("lost", 99.0)]
     assert (queue.statistics.on_demand, queue.statistics.mean_delay_s) == (2, 4.5)
 
 

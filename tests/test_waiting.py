@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from controller.core.lifecycle.attempts import dispatch, release
+from controller.core.lifecycle.attempts import dispatch, fair_shares, release
+from controller.core.lifecycle.grants import close_flows, open_flow
 from controller.core.lifecycle.reconcile import MAX_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import MOST_FAILED_FETCHES, OVER, Phase
+from controller.core.model.entities import MOST_FAILED_FETCHES, OVER, CheckpointFlow, JobState, Phase
 from testbed import messages as m
 from tests.world import a_running_job, a_world, job
+from topologies.spec import TrafficClass
 
 
 class Silent:
@@ -49,6 +51,42 @@ class Silent:
         [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)
         assert self.job.phase is Phase.FETCHING
         return sender, to.name
+
+
+def test_of_all_holders_the_one_sends_that_can_have_a_copy_there_first(silent: Silent) -> None:
+    """It is behind the other recoveries of its way. A job's own stream takes nothing of what one more would get."""
+    cluster, job_ = silent.core.cluster, silent.job
+    path = [*cluster.paths.of(silent.host, job_.standby or "")]
+    own, other = fair_shares(cluster, [job_, JobState(job("b"))])
+    assert own[path].tolist() == pytest.approx((2.0 * other[path]).tolist())
+    first, to = silent.fetch()
+    elsewhere = next(name for name in sorted(cluster.hosts) if name not in (first, to))
+    cluster.jobs.add(JobState(job("b", payload_bytes=50_000_000)))
+    open_flow(cluster, CheckpointFlow("b", first, elsewhere, TrafficClass.PLANNED, sequence=1))
+    second, _ = silent.fetch()
+    close_flows(cluster, job="b")
+    narrow = cluster.routes.way(second, to)[0]
+    silent.core.handle(ev.LinksChanged([(narrow.source, narrow.target, 1e4)]), silent.now_s)
+    assert [silent.fetch()[0], second] == [first, second] != [first, first]
+
+
+def test_a_copy_that_its_sender_finds_damaged_is_none_and_its_receiver_may_have_another(
+    silent: Silent,
+) -> None:
+    sender, to = silent.fetch()
+    checkpoint = silent.job.restore
+    ended = m.TransferEnded("t", "a", checkpoint.stored.sequence, to, False, 0, 1, 0.1, own_fault=True)
+    silent.say(sender, ended)
+    assert sender not in checkpoint.holders
+    assert to not in silent.job.unfit
+
+
+def test_a_standby_is_given_up_after_a_second_checkpoint_in_a_row_that_failed(silent: Silent) -> None:
+    standby = silent.job.standby
+    for ok in (False, True, False, False):
+        assert silent.job.standby == standby
+        silent.say(silent.host, m.TransferEnded("t", "a", 1_000_001, standby, ok, 0, 1, 0.1))
+    assert silent.job.standby != standby
 
 
 def orders(effects: list[do.Effect], kind: type[Any]) -> list[tuple[str, Any]]:
