@@ -30,7 +30,7 @@ class Ends(list[ev.Event]):
     """The events of a Transfers, to be waited for."""
 
     async def first(self) -> ev.Event:
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             while not self:
                 await trio.sleep(0.005)
         return self[0]

@@ -345,13 +345,12 @@ def test_trio_runs_in_a_child_forked_while_trio_runs(campus: LiveCampus, tmp_pat
     log = tmp_path / "log"
 
     async def child() -> None:
-        with trio.fail_after(5):
-            await trio.sleep(0.01)
+        await trio.sleep(0.01)
         print("trio ran")
 
     async def parent() -> int:
         process = campus.fork("h2", lambda: trio.run(child), label="agent", log=log)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await trio.lowlevel.wait_readable(process)
         return process.wait(0)
 
@@ -367,7 +366,7 @@ def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
 CS1 = 8 << 2
 SENDER, TARGET = "10.0.1.1", "10.0.1.2"
 ETHER = Ether(src="02:00:0a:00:01:01", dst="02:00:0a:00:01:02")
-DEADLINE_S = 20.0  # for a counter that moves within microseconds on a quiet machine
+DEADLINE_S = 30.0  # for a counter that moves within microseconds on a quiet machine
 
 
 def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:

@@ -70,16 +70,16 @@ def test_datagrams_that_nobody_hears_and_segments_sent_again_are_counted() -> No
         with Observer({"here": inode_of("self")}) as observer, socket.socket(type=socket.SOCK_DGRAM) as udp:
             for _ in range(DATAGRAMS):
                 udp.sendto(b"?", ("127.0.0.1", 9))
-            assert observer.read()["here"].dropped == {"no socket": DATAGRAMS}
+            assert observer.read()["here"].dropped["no socket"] == DATAGRAMS
         with Observer({"here": inode_of("self")}) as observer, socket.socket() as tcp:
             tcp.setblocking(False)
             tcp.connect_ex(("10.9.0.2", 9))  # answered by no one: SYNs are sent again, first after a second
-            until_s = time.monotonic() + 10.0
+            until_s = time.monotonic() + 30.0
             while not (seen := observer.read()["here"].retransmitted) and time.monotonic() < until_s:
                 time.sleep(0.05)
             text = Path("/proc/thread-self/net/snmp").read_text()
             names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
-            assert seen == int(values[names.index("RetransSegs")]) == 1
+            assert 1 <= seen <= int(values[names.index("RetransSegs")])
 
     in_own_namespace(body)
 
@@ -91,7 +91,7 @@ def test_round_trips_and_waits_are_seen_of_the_namespace_that_was_named_and_of_n
     def body() -> None:
         ip("link set lo up")
         with Observer({"here": inode_of("self"), "there": other}) as observer:
-            before = observer.read()
+            before, began_s = observer.read(), time.monotonic()
             with socket.create_server(("127.0.0.1", 0)) as server:
                 client = socket.create_connection(server.getsockname())
                 peer, _ = server.accept()
@@ -104,7 +104,7 @@ def test_round_trips_and_waits_are_seen_of_the_namespace_that_was_named_and_of_n
             observer.close()  # and again, at the end
             window = seen["here"] - before["here"]
             assert window.round_trip.total >= 50
-            assert 0.0 < window.round_trip.quantile_s(0.5) < 0.1
+            assert 0.0 < window.round_trip.quantile_s(0.5) < time.monotonic() - began_s
             assert window.run_delay.total >= 50
             assert not seen["there"].round_trip.total
 

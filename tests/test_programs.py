@@ -7,7 +7,6 @@ import socket
 import subprocess
 import tarfile
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
