@@ -381,10 +381,7 @@ def reproduce(
     kept: Annotated[
         Path | None,
         typer.Option(
-            "--from",
-            help="Play nothing: judge the values files of this folder, such as experiments/values.",
-            exists=True,
-            file_okay=False,
+            "--from", help="Play nothing: judge the values files of this folder, such as experiments/values."
         ),
     ] = None,
     out: Out = Path("out/claims"),
