@@ -117,7 +117,7 @@ def choose_host(
         among = cluster.fit_hosts(cluster.jobs[wanted.job])
     places = cluster.places
     able = np.array([host.usable for host in cluster.volunteers], dtype=bool)
-    taken = np.array([host.taken_gpus for host in cluster.volunteers], dtype=float)
+    taken = np.array([sum(host.jobs.values()) for host in cluster.volunteers], dtype=float)
     if len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True

@@ -283,7 +283,7 @@ def _admit(
     if cluster.chooses_ways and not goes_between(cluster, *ends):
         ways = cluster.choices(*ends)
     for way in ways if len(ways) == 1 else emptiest_first(ways, asked, cluster.now_s, share, commitments):
-        asked = replace(asked, links=way)
+        asked = asked if way is links else replace(asked, links=way)
         answer = cluster.policy.admit([asked], cluster.now_s, share, commitments)
         if answer.admitted:
             break

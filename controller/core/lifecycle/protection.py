@@ -70,16 +70,17 @@ def plan_checkpoints(cluster: Cluster) -> tuple[list[JobState], Floats]:
 
 def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
     """Return P1's plans for these jobs, each of which has a volunteer as host, and a standby."""
-    protocol, pauses_s = cluster.protocol, []
-    for job in jobs:
-        speed, payload_bytes = cluster.hosts[job.host or ""].speed, float(job.spec.payload_bytes)
-        pauses_s.append(protocol.pauses_s(payload_bytes, None if speed is None else speed.pause_bytes_per_s))
+    protocol, payloads = cluster.protocol, [float(job.spec.payload_bytes) for job in jobs]
+    pauses_s = protocol.pauses_s(np.array(payloads))
+    for row, job in enumerate(jobs):
+        if (speed := cluster.hosts[job.host or ""].speed) is not None:
+            pauses_s[row] = protocol.pauses_s(payloads[row], speed.pause_bytes_per_s)
     columns = CheckpointJobs(
         [job.name for job in jobs],
         np.array([job.checkpoint_bytes for job in jobs], dtype=float),
         cluster.hazards_now_per_s(jobs),
         np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
-        np.array(pauses_s, dtype=float),
+        pauses_s,
         Paths.of([cluster.paths.of(job.host or "", job.standby or "") for job in jobs]),
     )
     free = residual(cluster, reserved_rate, for_checkpoints=True)

@@ -54,7 +54,6 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -78,6 +77,8 @@ BELIEF = 20.0  # expected events, squared and added up, after which what was see
 SOME = 5.0  # events after which their scatter counts as much as what is believed of it
 STEPS = 8  # from a number of events borrowed to its double
 MAX_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
+MAX_QUANTILES = 4096  # remembered
+_HALF_CHI2: dict[float, dict[float, float]] = {}  # level -> events n -> chi2(level; 2 n + 2) / 2
 
 Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
 
@@ -100,7 +101,16 @@ def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: fl
 
 def upper_bounds(events: Floats, exposure_s: Floats, level: float = LEVEL) -> Floats:
     """Return the exact upper bound at one-sided `level` of each Poisson rate per second; infinite without exposure."""
-    halves = np.array([_half_chi2(level, n + 1.0) for n in events.tolist()])
+    shapes, known = events.tolist(), _HALF_CHI2.setdefault(level, {})
+    new = [n for n in {*shapes} if n not in known]
+    if new:
+        if len(known) > MAX_QUANTILES:
+            known.clear()
+            new = [*{*shapes}]
+        # quantiles of a gamma distribution, so that a number of events may be a fraction
+        quantiles = gammaincinv([n + 1.0 for n in new], level).tolist()
+        known.update(zip(new, map(rounded, quantiles), strict=True))
+    halves = np.array([known[n] for n in shapes])
     with np.errstate(divide="ignore"):
         bounds: Floats = halves / exposure_s
     return bounds
@@ -174,12 +184,6 @@ def relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
     return factors
 
 
-@lru_cache(maxsize=4096)
-def _half_chi2(probability: float, shape: float) -> float:
-    """Return chi2(probability; 2 shape) / 2: a quantile of the gamma distribution, so `shape` may be a fraction."""
-    return rounded(float(gammaincinv(shape, probability)))
-
-
 # ---------------------------------------------------------------- what was seen
 
 
@@ -213,14 +217,16 @@ class _Totals:
         """Add an event that happened in this hour of a day, at these clocks of all columns."""
         if event.notice is not None:
             self.notices[event.notice] += 1.0
-            self.rows[TAKEN, [ALL, FIRST_HOUR + hour[1], event.column]] += 1.0
+            for column in (ALL, FIRST_HOUR + hour[1], event.column):
+                self.rows[TAKEN, column] += 1.0
             self._in_hour[hour] += 1
             # where a window begins within an hour, this takes what is left of the hour for a little more
             self.squares += 2.0 * self._in_hour[hour] - 1.0
         if event.lent != (self.rows[LENT, event.column] > 0.0):
-            sign, columns = 1.0 if event.lent else -1.0, [*range(FIRST_HOST), event.column]
-            self.rows[BEFORE, columns] -= sign * clock[columns]
-            self.rows[LENT, columns] += sign
+            sign = 1.0 if event.lent else -1.0
+            for columns in (slice(FIRST_HOST), event.column):
+                self.rows[BEFORE, columns] -= sign * clock[columns]
+                self.rows[LENT, columns] += sign
 
 
 class OwnerHistory:
@@ -246,6 +252,7 @@ class OwnerHistory:
         self._column = {host: FIRST_HOST + place for place, host in enumerate(hosts)}
         self._window_s, self._prior, self._short_notices = window_s, prior, short_notices
         self._day_s, self._day_start_s = day_s, day_start_s
+        self._hours_s = np.arange(HOURS) * (day_s / HOURS)  # when each begins
         self._log: deque[_Event] = deque()  # events that the tail has not taken
         self._head, self._tail = _Totals(FIRST_HOST + len(hosts)), _Totals(FIRST_HOST + len(hosts))
         self._first_s = inf
@@ -281,7 +288,8 @@ class OwnerHistory:
         day, time_s = divmod(at_s + self._day_start_s, self._day_s)
         hour_s = self._day_s / HOURS
         clock = np.full(self._head.rows.shape[1], at_s)
-        clock[FIRST_HOUR:FIRST_HOST] = day * hour_s + np.clip(time_s - np.arange(HOURS) * hour_s, 0.0, hour_s)
+        of_hours_s = np.minimum(np.maximum(time_s - self._hours_s, 0.0), hour_s)
+        clock[FIRST_HOUR:FIRST_HOST] = day * hour_s + of_hours_s
         return clock, (day, int(time_s / self._day_s * HOURS) % HOURS)
 
     def _begin_s(self, now_s: float) -> float:

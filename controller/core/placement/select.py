@@ -434,7 +434,7 @@ def _feasible(
 ) -> Numbers | NoDestination:
     """Return the rows that lack nothing; else the first requirement that no row meets, and the host that came closest to it."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
-    lacks = np.stack(  # in the order of `Missing`
+    lacks = np.array(  # in the order of `Missing`
         (
             (request.gpus if request.needs_gpu else 0) - columns.free_gpus,
             request.memory_bytes - columns.memory_bytes,
