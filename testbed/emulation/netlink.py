@@ -1,9 +1,9 @@
-"""A raw netlink socket (NETLINK_ROUTE by default): many requests in one send, every acknowledgement collected, dumps as bytes.
+"""A raw netlink socket (NETLINK_ROUTE by default): many requests in one send, every refusal collected, dumps as bytes.
 
 Creating 500 hosts is some 5000 requests. Sent one by one through a library that runs an event loop, Python's start-up and
-scheduling cost more than the kernel's work; sent in one buffer, the kernel handles a request in a few microseconds and the
-answers are read in one go. A refused request becomes an error that names the object, with the kernel's own words
-(extended acknowledgement) where it gives any.
+scheduling cost more than the kernel's work; sent in one buffer, the kernel handles a request in a few microseconds. It
+acknowledges the last, and answers any that it refuses. A refused request becomes an error that names the object, with the
+kernel's own words (extended acknowledgement) where it gives any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUEST, ACK, ROOT_MATCH, EXCL, CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
 TYPE_MASK = 0x3FFF
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-BUFFER_BYTES = 16 << 20  # 4000 acknowledgements of 768 bytes of kernel memory each, five times over
+BUFFER_BYTES = 16 << 20  # 4000 refusals of 768 bytes of kernel memory each, five times over
 BATCH_BYTES = 256 << 10  # requests in one send; one message of the socket may not exceed its send buffer
 FLAG_CAPPED, FLAG_TLVS = 0x100, 0x200
 ERRMSG_TEXT = 1  # NLMSGERR_ATTR_MSG
@@ -68,7 +68,7 @@ def u64(kind: int, value: int) -> bytes:
 
 def request(kind: int, flags: int, body: bytes, what: str) -> NetlinkRequest:
     """Return a message with sequence 0; `NetlinkSocket.send` writes the real one."""
-    data = HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body
+    data = HEADER.pack(HEADER.size + len(body), kind, REQUEST | flags, 0, 0) + body
     return NetlinkRequest(data, what)
 
 
@@ -127,18 +127,18 @@ class NetlinkSocket:
             buffer += request.data
             buffer += b"\0" * (-len(buffer) % 4)
             struct.pack_into("=I", buffer, start + 8, self._sequence)
+        buffer[start + 6] |= ACK  # of the last; a refusal needs no flag
         self._socket.sendto(buffer, (0, 0))
-        waiting = len(batch)
         refused: NetlinkRefused | None = None
-        while waiting:
+        while True:
             for kind, flags, sequence, body in _messages(self._socket.recv(1 << 20)):
-                if kind != NLMSG_ERROR or not first <= sequence < first + len(batch):
+                if kind != NLMSG_ERROR or not first <= sequence <= self._sequence:
                     continue
-                waiting -= 1
-                error = _refusal(batch[sequence - first].what, flags, body)
-                refused = refused or error
-        if refused:
-            raise refused
+                refused = refused or _refusal(batch[sequence - first].what, flags, body)
+                if sequence == self._sequence:
+                    if refused:
+                        raise refused
+                    return
 
     def dump(self, kind: int, body: bytes, what: str) -> list[memoryview]:
         """Return bodies (without nlmsghdr) of all objects of a kind; NetlinkRefused if the kernel does not list them."""

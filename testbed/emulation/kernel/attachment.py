@@ -41,7 +41,7 @@ FILTER_HANDLE = 1
 
 
 def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> list[NetlinkRequest]:
-    """Return requests that attach both programs of a host to its interface `name`, which has no clsact yet."""
+    """Return requests that attach both programs of a host to its interface `name`."""
     return [
         clsact(ifindex, name),
         direct_action(ifindex, EGRESS, egress_fd, "reclaim_egress", name),
@@ -50,9 +50,12 @@ def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> l
 
 
 def clsact(ifindex: int, name: str) -> NetlinkRequest:
-    """Return the hooks of interface `name`; refused (EEXIST) if it has them."""
+    """Return the hooks of interface `name`; of no effect if it has them.
+
+    Made some milliseconds before the first program, and before the interface is up, they do not wait for the kernel's readers.
+    """
     body = tc_body(ifindex, CLSACT_HANDLE, CLSACT_PARENT, "clsact")
-    return request(RTM_NEWQDISC, CREATE | EXCL, body, f"BPF programs of {name}")
+    return request(RTM_NEWQDISC, CREATE, body, f"BPF programs of {name}")
 
 
 def direct_action(ifindex: int, hook: int, fd: int, program: str, name: str) -> NetlinkRequest:

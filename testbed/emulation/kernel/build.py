@@ -23,7 +23,7 @@ from typing import TypeVar
 from testbed import identity, linux
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, host_mac
-from testbed.emulation.kernel import readback
+from testbed.emulation.kernel import attachment, readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
@@ -108,20 +108,20 @@ class KernelCampus:
         SetupError, NetlinkRefused, KernelMismatch, or what `check` raises: then call `tear_down`.
         """
         hosts, self._ledger = list(self.plan.host_cables), ledger
-        with self.phases.timed("fork"):
-            holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
-            ledger.record(ledger.process(holders.pid, "holders"))
-            pids = holders.wait_forked()
-            names = ("", *hosts)  # the first is the switches'
-            ledger.record(
-                *(
-                    ledger.process(pid, "namespace") | {"namespace": name}
-                    for pid, name in zip(pids, names, strict=True)
-                )
-            )
-            self.fabric_pid = pids[0]
-            self.holder_pids = dict(zip(hosts, pids[1:], strict=True))
+        holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
+        ledger.record(ledger.process(holders.pid, "holders"))
         with self._loading_programs():
+            with self.phases.timed("fork"):
+                pids = holders.wait_forked()
+                names = ("", *hosts)  # the first is the switches'
+                ledger.record(
+                    *(
+                        ledger.process(pid, "namespace") | {"namespace": name}
+                        for pid, name in zip(pids, names, strict=True)
+                    )
+                )
+                self.fabric_pid = pids[0]
+                self.holder_pids = dict(zip(hosts, pids[1:], strict=True))
             with self.phases.timed("unshare"):
                 holders.unshare()
             self._fabric.start(self.plan, self.fabric_pid, ledger)
@@ -190,15 +190,14 @@ class KernelCampus:
             batch = [
                 link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
                 link_requests.address(end.ifindex, host.address, SUBNET.prefixlen, end.name),
+                *shaping.requests(end.ifindex, end.shape, end.name),
+                attachment.clsact(end.ifindex, end.name),
+                link_requests.up(end.ifindex, end.name),
+                *self._neighbours(host, end),
             ]
-            with NetlinkSocket() as socket:
-                with self.phases.timed("address_and_up"):
-                    disable_ipv6()
-                    socket.send(batch)
-                with self.phases.timed("htb"):
-                    socket.send(shaping.requests(end.ifindex, end.shape, end.name))
-                with self.phases.timed("address_and_up"):
-                    socket.send([link_requests.up(end.ifindex, end.name), *self._neighbours(host, end)])
+            with NetlinkSocket() as socket, self.phases.timed("host_ends"):
+                disable_ipv6()
+                socket.send(batch)
 
     def _neighbours(self, host: Host, end: CableEnd) -> list[NetlinkRequest]:
         """Return requests for what `host` is to know: the coordinator, or all others if it is that.
@@ -259,9 +258,8 @@ class KernelCampus:
                 link_requests.move(a, line_pid),
                 link_requests.cable(replace(cable, b=cable.inner_end), master, line_pid),
                 *shaping.requests(a.ifindex, a.shape, a.name),
+                link_requests.up(a.ifindex, a.name, a.is_up),
             ]
-            if not a.is_up:
-                batch.append(link_requests.up(a.ifindex, a.name, False))
             with NetlinkSocket() as socket:
                 socket.send(batch)
                 if self._ports and cable.b.node in self.plan.host_cables:

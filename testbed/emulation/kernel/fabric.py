@@ -15,7 +15,7 @@ from pathlib import Path
 
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
-from testbed.emulation.kernel import readback
+from testbed.emulation.kernel import attachment, readback
 from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.ledger import Ledger
 
@@ -46,7 +46,7 @@ class BridgeFabric:
         line_pid: int | None,
         timed: Timed,
     ) -> None:
-        """Make bridges, then host cables, then trunks, then the shapers of all ports. `line_pid`: of the delay line."""
+        """Make bridges, host cables, trunks, and the queues of all ports; then bring these up. `line_pid`: of the delay line."""
         made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
         made += [
             _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid) for c in plan.host_cables.values()
@@ -56,13 +56,17 @@ class BridgeFabric:
                 None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
             )
             made.append(_cable(trunk, a, None, line_pid))
-            up = link_requests.up(trunk.b.ifindex, trunk.b.name)
-            made.append(link_requests.enslave(trunk.b, b) if b else up)
+            if b:
+                made.append(link_requests.enslave(trunk.b, b))
         with timed("veth"):
             socket.send(made)
         with timed("htb"):
             ends = plan.fabric_ends.values()
             socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
+            ports = [cable.a for cable in plan.host_cables.values()]
+            socket.send([attachment.clsact(end.ifindex, end.name) for end in ports])
+        with timed("address_and_up"):
+            socket.send([link_requests.up(end.ifindex, end.name) for end in ends])
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
         """Make the switches that take ports which stand already: none."""

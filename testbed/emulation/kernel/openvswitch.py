@@ -226,7 +226,7 @@ class OpenvSwitchFabric(BridgeFabric):
             for switch, edge in plan.openflow.items():
                 if edge:
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
-                    made.append(link_requests.up(edge.b.ifindex, edge.b.name))
+                    made += [link_requests.up(end.ifindex, end.name) for end in (edge.a, edge.b)]
             socket.send(made)
         with timed("wait_for_openvswitch"):
             assert self._started is not None

@@ -6,21 +6,23 @@ What was asked is not what is believed: stock Mininet logs a refused shaper and 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description.link_requests import (
+    ADDRESS_MESSAGE,
+    AF_INET,
+    IFA_LOCAL,
+    IFF_UP,
+    IFLA_ADDRESS,
+    IFLA_IFNAME,
+    IFLA_MASTER,
+    LINK_MESSAGE,
+)
 from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.netlink import NetlinkSocket, attributes
 from testbed.errors import KernelMismatch
-
-LINK_MESSAGE = struct.Struct("=BBHiII")  # ifinfomsg: family, padding, type, index, flags, change
-ADDRESS_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER = 1, 3, 10
-IFA_LOCAL = 2
-AF_INET = 2
-IFF_UP = 1
 
 
 @dataclass(frozen=True, slots=True)
