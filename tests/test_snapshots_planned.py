@@ -1,5 +1,6 @@
 """What a snapshot stops a job for, and what it takes to be written, are two things: in P1, in virtual time, in the accounts."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -77,6 +78,28 @@ def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None
     assert core.cluster.hosts[host].speed == m.SnapshotSpeed(1e9, 1e8)
     tell(902, SLOWEST_BYTES_PER_S)
     assert state.interval_s > 3.0 * before_s
+
+
+@pytest.mark.parametrize("policy", ["reclaimnet", "tv-fixed-interval"])
+def test_work_doubles_from_checkpoint_to_checkpoint_of_a_young_job(policy: str) -> None:
+    """The first is due when it is worth its pause and its sending; P1's interval is never exceeded. A baseline has only that."""
+    world = a_world(3, policy=policy, prior_hazard_per_s=1e-6)
+    job = a_job()
+    a_running_job(world, job, 2.0)
+    world.run(400.0)
+    interval_s = world.jobs["a"].interval_s
+    work_s = [0.0, *(taken.step * job.step_s for taken in world.of(f.CheckpointTaken))]
+    gaps_s = [after - before for before, after in itertools.pairwise(work_s)]
+    assert interval_s == pytest.approx(120.0)  # 2 L_max: nobody is expected to leave
+    if policy == "reclaimnet":
+        assert 3.0 < gaps_s[0] < 6.0  # 30 MB at 7 MB/s
+        assert all(
+            gap == pytest.approx(min(before, interval_s), rel=0.2, abs=2.0)
+            for before, gap in zip(work_s[1:-1], gaps_s[1:], strict=True)
+        )
+    else:
+        assert gaps_s[1:] == pytest.approx([interval_s] * len(gaps_s[1:]), rel=0.05)
+    assert len(gaps_s) == (8 if policy == "reclaimnet" else 3)
 
 
 def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:

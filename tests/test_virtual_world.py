@@ -101,7 +101,7 @@ def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
 
 def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
     world = quiet_world()
-    host = a_running_job(world, job())
+    host = a_running_job(world, job(), 1.5)
     world.jobs["a"].host = None
     with pytest.raises(InvariantBroken, match=rf"a: running with host None(.|\n)*{host} <- WorkloadStarted"):
         world.run(world.now_s + 20.0)

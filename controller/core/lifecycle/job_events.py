@@ -30,7 +30,7 @@ from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.grants import close_flows, reservations
 from controller.core.lifecycle.migration import landed, plan_moves, send_on
 from controller.core.lifecycle.offers import interrupt
-from controller.core.lifecycle.protection import forget_standby
+from controller.core.lifecycle.protection import forget_standby, hasten
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -193,6 +193,8 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
                 "" if cost is None else cost.stopped,
             )
         )
+    if not message.final and is_news:
+        hasten(cluster, job)
     if not message.final or job.phase is Phase.CANCELLING:
         return
     job.final_sequence = message.sequence

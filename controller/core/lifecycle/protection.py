@@ -4,6 +4,11 @@ A plan is sent when its standby or (by more than a tenth) its interval changes; 
 Timers keep their phase over a change of interval: the next checkpoint is due one interval after the last one was
 taken.
 
+**Young jobs.** A hazard is an estimate, and on a new campus only a prior. So a job is not left to it before it has done as much
+work as P1's interval. The first checkpoint is due once the attempt has run for as long as a pause and the sending of the
+payload; eq. (9)'s floor holds. Each later one is due when the work has doubled. A reclaim then takes about half of a job's work
+at most, for log2(interval/first) checkpoints, once a job. Other planners' rows keep to their plans.
+
 The payload C that P1 counts with is what the last checkpoint to the same standby really sent: the store sends only chunks
 that are missing there. The first one is counted whole.
 """
@@ -16,7 +21,13 @@ from math import inf
 
 import numpy as np
 
-from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans, StaticPlanner, stagger
+from controller.core.checkpointing.planner import (
+    CheckpointJobs,
+    CheckpointPlans,
+    StaticPlanner,
+    stagger,
+    transfer_s,
+)
 from controller.core.lifecycle.attempts import (
     choose_host,
     fair_shares,
@@ -30,7 +41,7 @@ from controller.core.lifecycle.attempts import (
 from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import CheckpointFlow, JobState, Phase
 from controller.core.network.links import Paths
 from controller.core.placement.select import NoDestination, select_standby
 from controller.numerics.arrays import Floats
@@ -88,20 +99,55 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
     return cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
 
 
+def _pause_s(cluster: Cluster, job: JobState) -> float:
+    """Return p: seconds for which a snapshot stops the job on its host."""
+    speed = cluster.hosts[job.host or ""].speed
+    return cluster.protocol.pauses_s(
+        float(job.spec.payload_bytes), None if speed is None else speed.pause_bytes_per_s
+    )
+
+
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
     """Send changed intervals and standbys to the agents of their jobs."""
     old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was sent yet
     moved = np.isfinite(intervals_s) & ~(np.abs(intervals_s - old_s) <= LEAST_CHANGE * old_s)
     for row in np.flatnonzero(moved).tolist():
         job, interval_s = jobs[row], float(intervals_s[row])
-        first_s = _first_s(cluster, job, interval_s)
+        flow = cluster.flows[f"{job.name}:{job.host}>{job.standby}"]
+        first_s = _first_s(cluster, job, interval_s, flow)
         if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
             first_s = 0.0  # nothing is on its replica yet
         job.interval_s = interval_s
-        flow = cluster.flows[f"{job.name}:{job.host}>{job.standby}"]
-        to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-        cluster.tell(flow.source, Protect(job.name, job.attempt, to, rate, interval_s, first_s))
-        cluster.record(facts.CheckpointPlanned(job.name, job.attempt, flow.destination, rate, interval_s))
+        _protect(cluster, job, interval_s, flow, first_s)
+        cluster.record(
+            facts.CheckpointPlanned(
+                job.name, job.attempt, flow.destination, flow.rate_bytes_per_s, interval_s
+            )
+        )
+
+
+def _protect(
+    cluster: Cluster, job: JobState, interval_s: float, flow: CheckpointFlow, first_s: float
+) -> None:
+    """Order snapshots that are sent in this flow."""
+    to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
+    cluster.tell(flow.source, Protect(job.name, job.attempt, to, rate, interval_s, first_s))
+
+
+def hasten(cluster: Cluster, job: JobState) -> None:
+    """Order the next snapshot of a young job, which has just taken one, before its interval is over."""
+    flow, interval_s = cluster.flows.get(f"{job.name}:{job.host}>{job.standby}"), job.interval_s
+    if job.phase is not Phase.RUNNING or flow is None or interval_s is None or not cluster.policy.doubles:
+        return
+    first_s = _doubled_s(cluster, job, flow, job.taken[max(job.taken)][0])
+    if first_s < interval_s:
+        _protect(cluster, job, interval_s, flow, first_s)
+
+
+def _doubled_s(cluster: Cluster, job: JobState, flow: CheckpointFlow, step: int) -> float:
+    """Return how long it takes to do the work of these steps again, at least a step and what a checkpoint costs."""
+    sending_s = transfer_s(job.checkpoint_bytes, flow.rate_bytes_per_s) / cluster.checkpoint_share
+    return max(_pause_s(cluster, job) + sending_s, max(1, step) * job.spec.step_s)
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -228,8 +274,8 @@ def choose_volunteer(
     return None if isinstance(choice, NoDestination) else choice.host
 
 
-def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
-    """Return the seconds until the next checkpoint."""
+def _first_s(cluster: Cluster, job: JobState, interval_s: float, flow: CheckpointFlow | None = None) -> float:
+    """Return the seconds until the next checkpoint, which `flow` sends; None: it stays where it is."""
     if job.last_checkpoint_s is None:
         since_s, step = job.protected_since_s, job.restore.stored.step if job.restore else 0
         due_s = since_s + stagger(job.timer, interval_s)
@@ -244,4 +290,6 @@ def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
         ]
         at_risk_s = (step - max(elsewhere, default=0)) * job.spec.step_s
         due_s = min(due_s, since_s + interval_s - at_risk_s)
+    if flow is not None and cluster.policy.doubles:
+        due_s = min(due_s, since_s + _doubled_s(cluster, job, flow, step))
     return min(MAX_FIRST_S, max(0.0, due_s - cluster.now_s))

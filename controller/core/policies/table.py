@@ -76,6 +76,9 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
 }
 
 
+OWN_PLANS = planner.plan_each, planner.plan_alike  # those of jobs that go on while they are sent
+
+
 class UserFunction:
     """A user's function in a column of a row (`controller.user_policies`): what it reads and does is not known."""
 
@@ -111,10 +114,14 @@ class Policy:
     takes_up: bool = True
     # the state of jobs that wait for it travels before checkpoints (`grants`)
     recoveries_first: bool = True
+    # a job's work at most doubles between checkpoints (`protection`), whatever hazard P1 counts with; with its own plans alone
+    doubles: bool = True
 
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing distinguishes classes
             object.__setattr__(self, "borrows", False)
+        if self.plan not in OWN_PLANS:
+            object.__setattr__(self, "doubles", False)
         if self.interruption.stays and not isinstance(self.plan, planner.StaticPlanner):
             raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
 
@@ -146,7 +153,7 @@ class Policy:
         It is P1's own where P1 counts on jobs that go on while they are sent, as they do, and for a user's planner;
         else the paper's.
         """
-        goes_on = isinstance(self.plan, UserFunction) or self.plan in (planner.plan_each, planner.plan_alike)
+        goes_on = isinstance(self.plan, UserFunction) or self.plan in OWN_PLANS
         return planner.SENDING_SHARE if goes_on else planner.BETA
 
     @cached_property
