@@ -13,14 +13,14 @@ from experiments.claims.framework.panels import label
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge, near
 from experiments.claims.pages import results_page
+from experiments.claims.paper_a import campus_numbers, drift_runs, fig9
 from experiments.claims.paper_a import drift as a_drift
-from experiments.claims.paper_a import drift_runs, fig9
 from experiments.claims.paper_a import fig3 as a_fig3
 from experiments.claims.paper_a import fig4 as a_fig4
 from experiments.claims.paper_a import gap as a_gap
 from experiments.claims.paper_a import table3 as a_table3
 from experiments.claims.paper_a import table4 as a_table4
-from experiments.claims.paper_a.campus_numbers import WORK_LOSS
+from experiments.claims.paper_a.campus_numbers import WORK_LOSS, metric_rows
 from experiments.claims.paper_a.table3 import DEGRADATION
 from experiments.claims.registry import CLAIMS, NOT_COVERED
 from tests.claim_values import changed
@@ -138,6 +138,26 @@ def test_lost_gpu_time_is_judged_beside_table_3_and_moves_no_verdict(
     verdict = judge(claim, Values((*values.rows, row)))
     [check] = [check for check in verdict.checks if "less GPU time in all" in check.text]
     assert (check.kind, check.outcome, verdict.level) == (ClaimKind.BEYOND, outcome, Level.REPRODUCED)
+
+
+def test_the_distance_from_the_least_is_judged_beside_its_forced_part_and_what_it_covers() -> None:
+    """Run: 4 of emergencies and 7 of pauses, 20 in all; a bound of 8, of 10 within budgets, 6 of it forced."""
+    run = {
+        "days": [[0.0] * 3] * 61,
+        "expected_emergencies_s": 14_400.0,
+        "lost_time": {"pauses": 25_200.0, "downtime": 46_800.0},
+        "online_s": [28_800.0, 36_000.0, 21_600.0],
+    }
+    rows = tuple(metric_rows(a_table3.ONLINE, "reclaimnet", [run], None, campus_numbers.ONLINE))
+    assert [row.measured for row in rows] == pytest.approx([11.0, 20.0, 11.0 / 8.0, 1.1, 1.25])
+    claim, values = world("table3")
+    verdict = judge(claim, Values((*values.rows, *rows)))
+    [check] = [check for check in verdict.checks if "least of any on-line" in check.text]
+    assert check.detail.endswith(
+        "(emergencies, expected, and pauses 11 GPU-h in 61 days; lost GPU time 20 GPU-h in 61 days; "
+        "over the least on line 1.375 ratio; over the least within loss budgets 1.1 ratio; "
+        "the same, no forced pauses 1.25 ratio)"
+    )
 
 
 def test_every_printed_cell_of_table_3_is_judged_or_named_where_it_is_not() -> None:

@@ -101,8 +101,27 @@ def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
         for row in values.rows
     )
     verdict = judge(B4, replace(values, rows=vague))
-    assert verdict.level is Level.ORDERING
+    assert verdict.level is Level.ORDERINGS_ONLY
     assert "undecided" in verdict.because
+
+
+@pytest.mark.parametrize(
+    ("claim", "counts"), [*zip(OF_PAPER_B, ((4, 8), (8, 12), (2, 4), (4, 6)), strict=True)]
+)
+def test_the_cost_of_one_slot_repeats_the_delay_and_counts_once(
+    claim: Claim, counts: tuple[int, int]
+) -> None:
+    """Figs. 2 and 4 have one slot: a check of delay and cost together from each start, 3 and 5 several."""
+    verdict = judge(claim, of(learning.FIGURES[claim.name]))
+    assert tuple(verdict.held(kind)[1] for kind in (ClaimKind.VALUE, ClaimKind.ORDERING)) == counts
+
+
+@pytest.mark.parametrize("claim", OF_PAPER_B)
+def test_the_verdict_names_the_corrected_algorithm(claim: Claim) -> None:
+    verdict = judge(claim, of(learning.FIGURES[claim.name]))
+    assert f"{verdict}" == "reproduced, algorithm corrected"
+    assert "Algorithm 1 corrected: it runs for ever" in verdict.because
+    assert [name for name, each in CLAIMS.items() if each.corrected] == list(learning.FIGURES)
 
 
 def test_our_own_controllers_failing_is_shown_and_moves_no_verdict() -> None:

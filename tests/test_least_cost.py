@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.theory.domain import DomainError
-from experiments.theory.paper_a.least_cost import least_cost_s
+from experiments.theory.paper_a.least_cost import forced_snapshots, least_cost_s
 
 Pieces = Sequence[tuple[float, float]]
 
@@ -66,16 +66,30 @@ def cost_s(
 def test_no_schedule_within_a_loss_budget_costs_less(
     pieces: Pieces, pause_s: float, longest_s: float, parts: list[float]
 ) -> None:
-    """From the end of one snapshot to that of the next at most so long."""
+    """From the begin of one snapshot to that of the next at most so long, as plans count."""
     least = least_cost_s(pieces, pause_s, longest_interval_s=longest_s)
     length_s = sum(each for each, _ in pieces)
     schedule: list[tuple[float, float]] = []
     at_s = 0.0
     while at_s < length_s:
-        gap_s = max(0.0, longest_s * parts[len(schedule) % 40] - pause_s)
+        stood_s = pause_s if schedule else 0.0
+        gap_s = max(0.0, longest_s * parts[len(schedule) % 40] - stood_s)
         schedule.append((gap_s, 0.0))
         at_s += gap_s + pause_s
     assert least <= cost_s(pieces, pause_s, schedule) + 1e-9
+
+
+def test_a_snapshot_that_begins_as_its_time_is_over_is_not_forced() -> None:
+    """Ten intervals long: nine snapshots end in it, the tenth begins at its end."""
+    pieces, pause_s, longest_s = [(6000.0, 1e-9)], 20.0, 600.0
+    costs = cost_s(pieces, pause_s, [(longest_s, 0.0), *[(longest_s - pause_s, 0.0)] * 9])
+    assert [forced_snapshots(6000.0 + more_s, pause_s, longest_s) for more_s in (0.0, 19.9, 20.0)] == [
+        9,
+        9,
+        10,
+    ]
+    assert 0.99 * costs < least_cost_s(pieces, pause_s, longest_interval_s=longest_s) <= costs
+    assert forced_snapshots(10.0, pause_s, longest_s) == forced_snapshots(6000.0, pause_s, inf) == 0
 
 
 def best_of_all(hazards: Sequence[float], pause: int, transfer: int, step_s: float) -> float:

@@ -1,15 +1,21 @@
 """What reclaims cost: every interruption once, with the steps executed that no later attempt kept; summaries say the same."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import JobArrival, Trace, paper_campus
+from experiments.results.history import Timed
 from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.losses import interruptions, work_lost
 from experiments.worlds.virtual import VirtualWorld, simulate
 from testbed.messages import SEQUENCES_PER_ATTEMPT, JobSpec
+from tests import run_story
 from tests.test_oracle_play import half_a_day
+from topologies.spec import Role
 
 SUBMITTED = (0.0, f.JobSubmitted("j", 20, 10.0, 1_000))
 RUN = [
@@ -29,16 +35,27 @@ RUN = [
 
 
 def test_hours_over_a_loss_budget_are_those_of_intervals_above_twice_it() -> None:
-    def planned(at_s: float, interval_s: float) -> tuple[float, f.CheckpointPlanned]:
-        return at_s, f.CheckpointPlanned("j", 1, "h2", 1e6, interval_s)
-
+    """Whatever is planned: ten minutes are planned here, and the links carry a checkpoint in twenty."""
     arrivals = [JobArrival(0.0, JobSpec("j", 20, 10.0, 1_000, loss_budget_s=300.0))]
-    facts = [planned(3600.0, 600.0), planned(7200.0, 601.0), planned(14_400.0, 599.0)]
-    facts += [
-        (18_000.0, RUN[3][1]),
-        planned(21_600.0, 1200.0),
-    ]  # it stops; then another attempt, until the run is over
-    assert hours_over_budget(facts, arrivals, 25_200.0) == pytest.approx([3.0, 5.0])
+    context = replace(run_story.context(), ended_at_s=9_000.0)
+    on_demand, owned = (
+        next(host.name for host in context.campus.hosts if host.role is role)
+        for role in (Role.ON_DEMAND, Role.VOLUNTEER)
+    )
+
+    def running(at_s: float, attempt: int, host: str) -> Iterator[Timed]:
+        yield at_s, f.JobDispatched("j", attempt, host)
+        yield at_s, f.JobRunning("j", attempt, host, 0, "", None, None)
+        yield at_s, f.CheckpointPlanned("j", attempt, "h9", 1e6, 600.0)
+
+    def taken(*at_s: float) -> list[Timed]:
+        return [(each_s, f.CheckpointTaken("j", 1, n, n, 10, False)) for n, each_s in enumerate(at_s)]
+
+    facts = [*running(0.0, 1, owned), *taken(610.0, 1220.0, 1830.0, 3040.0)]  # a snapshot ends its step
+    facts += [(3600.0, f.JobStopped("j", 1, owned, "emergency", 9)), *running(3700.0, 2, on_demand)]
+    facts += [(5000.0, f.JobStopped("j", 2, on_demand, "emergency", 9)), *running(5400.0, 3, owned)]
+    over_h, all_h = hours_over_budget(facts, arrivals, context)
+    assert (over_h, all_h) == pytest.approx(((1210.0 + 3600.0) / 3600.0, 2.0))
 
 
 def test_an_emergency_loses_what_is_computed_again_and_a_migration_nothing() -> None:

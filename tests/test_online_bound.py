@@ -12,7 +12,7 @@ from experiments.inputs.scenario import Owners
 from experiments.inputs.traces import generate, paper_campus
 from experiments.inputs.traces.exact_counts import BURST_S
 from experiments.inputs.traces.paper_campus import paper_scenario
-from experiments.inputs.traces.reclaim_law import ReclaimLaw
+from experiments.inputs.traces.reclaim_law import ReclaimLaw, law_of
 from experiments.results.history import Timed
 from experiments.results.online_bound import OnlineBound, online_bound
 from experiments.results.run_context import CheckpointPrice
@@ -41,11 +41,18 @@ def test_every_row_pays_at_least_as_much(row: str, campus: str) -> None:
     lost = played(row, campus).summary().lost_time
     if lost.expected_emergencies_s is None or POLICIES[row].interruption.replication is not None:
         assert lost.online_bound_s is lost.online_bound_within_budgets_s is lost.over_online_bound is None
+        assert lost.over_online_bound_unforced is lost.online_bound_covers is None
         return
     assert 0.0 < lost.online_bound_s <= lost.online_bound_within_budgets_s
     paid_s = lost.expected_emergencies_s + lost.pauses_s
     assert lost.online_bound_s <= paid_s
     assert lost.over_online_bound == pytest.approx(paid_s / lost.online_bound_s)
+    forced_s = lost.online_bound_forced_s
+    assert 0.0 < forced_s < lost.online_bound_within_budgets_s
+    unforced = (paid_s - forced_s) / (lost.online_bound_within_budgets_s - forced_s)
+    assert lost.over_online_bound_unforced == pytest.approx(unforced)
+    others_s = lost.total_s - lost.emergencies_s - lost.pauses_s
+    assert lost.online_bound_covers == pytest.approx(paid_s / (paid_s + others_s))
 
 
 # ---------------------------------------------------------------- journals by hand
@@ -60,14 +67,16 @@ TRANSFER_S = (PAYLOAD - RATE * (STEP_S + PAUSE_S) / DIRTY - PAYLOAD * (1.0 - DIR
 HOSTS = [host.name for host in campus54().hosts][:3]
 
 
-def law(*, shared: bool = False) -> ReclaimLaw:
+def law(*, shared: bool = False, leading: float = 1.0) -> ReclaimLaw:
     """Of two hosts, one of which is taken back twice as often; one hazard all day, emergencies only."""
     count = 100 if shared else None
     owners = Owners(hazard_per_s=PER_S, peaks=(), emergency_share=1.0, grace_share=0.0, count=count)
-    return ReclaimLaw(owners, 100.0 / PER_S + BURST_S, {HOSTS[0]: 1.0, HOSTS[1]: 2.0})
+    return ReclaimLaw(owners, 100.0 / PER_S + BURST_S, {HOSTS[0]: 1.0, HOSTS[1]: 2.0}, leading)
 
 
-def bounded(*facts: Timed, shared: bool = False, budget_s: float = 300.0) -> OnlineBound:
+def bounded(
+    *facts: Timed, shared: bool = False, budget_s: float = 300.0, leading: float = 1.0
+) -> OnlineBound:
     """Of a job that computes on the first host from BEGUN_S on, until a fact says otherwise."""
     begun: list[Timed] = [
         *((0.0, f.HostJoined(host, 1, True)) for host in HOSTS[:2]),
@@ -76,7 +85,10 @@ def bounded(*facts: Timed, shared: bool = False, budget_s: float = 300.0) -> Onl
     ]
     price = CheckpointPrice(PAYLOAD, DIRTY, STEP_S, budget_s, PAUSE_S)
     context = replace(
-        played("reclaimnet").context, reclaims=law(shared=shared), prices={JOB: price}, ended_at_s=ENDED_S
+        played("reclaimnet").context,
+        reclaims=law(shared=shared, leading=leading),
+        prices={JOB: price},
+        ended_at_s=ENDED_S,
     )
     return online_bound([*begun, *facts], context)
 
@@ -94,6 +106,21 @@ def test_a_stay_under_one_hazard_is_the_closed_form() -> None:
     assert bounded(budget_s=1e6).within_budgets_s == pytest.approx(found.any_s)
     stopped = bounded((9_000.0, f.JobStopped(JOB, 1, HOSTS[0], "emergency", 800)))
     assert stopped.any_s == pytest.approx(least((9_000.0 - BEGUN_S - LEFT_OUT_S, PER_S)))
+    assert found.forced_s == pytest.approx(99 * PAUSE_S)  # of 600 s each in 59 752.7 s
+
+
+def test_of_a_burst_the_first_departure_alone_is_charged() -> None:
+    """One who sees it may act before the others, so the hazard without these bounds his cost; without bursts all are."""
+    piece = (ENDED_S - BEGUN_S - LEFT_OUT_S, 0.8 * PER_S)
+    assert bounded(leading=0.8).any_s == pytest.approx(least(piece))
+    alike = paper_scenario(3, days=20.0)
+    scenario = replace(alike, owners=replace(alike.owners, burst=7, burst_share=0.5))
+    shares = [law_of(each, generate(each)).leading for each in (alike, scenario)]
+    # a burst of two to seven has one that leads: of 12 % of the reclaims, and of half of them
+    assert 0.84 < shares[0] < 0.94
+    assert 0.5 < shares[1] < 0.7
+    alone = replace(alike, owners=replace(alike.owners, burst=1, burst_share=0.0))
+    assert law_of(alone, generate(alone)).leading == 1.0
 
 
 def test_steps_that_are_computed_again_are_left_out() -> None:

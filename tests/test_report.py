@@ -184,6 +184,22 @@ def test_what_was_rented_is_seen_first() -> None:
     assert tiles["jobs finished"].more.endswith("2.0 GPU-h rented")
 
 
+def test_the_distance_from_the_least_stands_beside_what_it_covers_and_what_is_forced() -> None:
+    summary = accounting.summarise(run_story.facts(), run_story.context())
+    assert tables.least(summary) == ""  # of owners without a law
+    hour_s, parts = 3600.0 * summary.scale["time"], {"expected_emergencies_s": 4.0, "pauses_s": 7.0}
+    bounds = {"over_online_bound": 1.3125, "over_online_bound_unforced": 1.25, "online_bound_covers": 0.55}
+    hours = {name: each * hour_s for name, each in (parts | {"online_bound_forced_s": 6.0}).items()}
+    found = structs.replace(summary, lost_time=structs.replace(summary.lost_time, **hours, **bounds))
+    words = tables.least(found)
+    assert "11.0 GPU-h of 20.0 GPU-h that such a run loses, are 1.31 times the least" in words
+    assert (
+        "without the 6.0 GPU-h of pauses that 2 L_max alone forces on every schedule, they are 1.25" in words
+    )
+    shown = {row.name: row.played for row in tables.figures(found)}
+    assert shown["lost_time.over_online_bound"] == "1.312"  # a ratio is no time
+
+
 def test_reclaim_shows_as_notice_then_as_closed() -> None:
     facts: list[run_story.Timed] = [
         (1.0, f.HostReclaimed("h1", 2.0, False, [])),

@@ -89,7 +89,7 @@ def reproduce(
             write(values, file_of(out, claim.name))
         draw(values, claim.title, claim.panels, file_of(out, claim.name).with_suffix(PICTURE))
         verdicts.append(verdict := judge(claim, values))
-        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {_coloured(verdict.level)}")
+        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {_coloured(verdict)}")
         open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
         for check in open_checks[:MAX_SAID]:
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
@@ -100,15 +100,15 @@ def reproduce(
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
         held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
-        table.add_row(claim.name, claim.paper, _coloured(verdict.level), *held)
+        table.add_row(claim.name, claim.paper, _coloured(verdict), *held)
     console.print(table)
     console.print(f"{page}: all claims run so far")
     return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
 
 
-def _coloured(level: Level) -> str:
-    colour = COLOURS[TONES[level]]
-    return f"[{colour}]{level}[/{colour}]"
+def _coloured(verdict: ClaimVerdict) -> str:
+    colour = COLOURS[TONES[verdict.level]]
+    return f"[{colour}]{verdict}[/{colour}]"
 
 
 def _played(console: Console, claim: Claim, config: Config) -> Values:

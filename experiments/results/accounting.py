@@ -297,9 +297,14 @@ def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
     parts = {part: sum(balance.lost_s(part) for balance in found.values()) for part in LostPart}
     law, bound = context.reclaims, online_bound(facts, context)
     expected_s = None if law is None else expected_emergencies_s(facts, law, end_s(facts, context.ended_at_s))
-    over = None
+    over = unforced = covers = None
     if bound is not None and expected_s is not None and bound.any_s > 0.0:
-        over = (expected_s + parts[LostPart.PAUSES]) / bound.any_s
+        paid_s = expected_s + parts[LostPart.PAUSES]
+        over = paid_s / bound.any_s
+        if bound.within_budgets_s > bound.forced_s:
+            unforced = (paid_s - bound.forced_s) / (bound.within_budgets_s - bound.forced_s)
+        lost_s = sum(parts.values()) - parts[LostPart.EMERGENCIES] + expected_s
+        covers = paid_s / lost_s if lost_s > 0.0 else None
     return LostGpuTime(
         total_s=sum(parts.values()),
         work_lost_s=sum(parts[part] for part in WORK_LOST),
@@ -307,7 +312,10 @@ def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
         expected_emergencies_s=expected_s,
         online_bound_s=None if bound is None else bound.any_s,
         online_bound_within_budgets_s=None if bound is None else bound.within_budgets_s,
+        online_bound_forced_s=None if bound is None else bound.forced_s,
         over_online_bound=over,
+        over_online_bound_unforced=unforced,
+        online_bound_covers=covers,
         begun_s=sum(balance.begun_s for balance in found.values()),
         useful_s=sum(balance.useful_s for balance in found.values()),
         first_starts_s=sum(balance.first_start_s for balance in found.values()),

@@ -159,11 +159,20 @@ class LostGpuTime(Struct, frozen=True):
         "the least that it and pauses_s cost any on-line schedule together, jobs being where they were; in virtual time",
     ] = None
     online_bound_within_budgets_s: Annotated[
-        float | None, Dimension.DURATION, "the same of schedules that take a snapshot at least every 2 L_max"
+        float | None, Dimension.DURATION, "the same of schedules that begin a snapshot at least every 2 L_max"
+    ] = None
+    online_bound_forced_s: Annotated[
+        float | None, Dimension.DURATION, "pauses in it that 2 L_max alone forces on every such schedule"
     ] = None
     over_online_bound: Annotated[float | None, "expected_emergencies_s and pauses_s, over online_bound_s"] = (
         None
     )
+    over_online_bound_unforced: Annotated[
+        float | None, "the same over online_bound_within_budgets_s, less online_bound_forced_s on both sides"
+    ] = None
+    online_bound_covers: Annotated[
+        float | None, "share of expected_emergencies_s and pauses_s in what is lost in all, in the mean"
+    ] = None
 
 
 class CheckpointFigures(Struct, frozen=True):

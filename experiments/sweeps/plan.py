@@ -38,6 +38,8 @@ FIGURES = (
     "lost_time.total_s",
     "lost_time.expected_emergencies_s",
     "lost_time.over_online_bound",
+    "lost_time.over_online_bound_unforced",
+    "lost_time.online_bound_covers",
     "interruptions.lost_gpu_s",
     "jobs.finished",
     "migrations.downtime_median_s",

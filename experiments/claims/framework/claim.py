@@ -56,11 +56,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """Level that the checks give a claim. `because`: the reason, in a sentence or two."""
+    """Level that the checks give a claim. `because`: the reason, in a sentence or two; `subject`: not the paper's own."""
 
     level: Level
     because: str
     checks: tuple[Check, ...] = ()
+    subject: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.level}{self.subject}"
 
     def held(self, kind: ClaimKind) -> tuple[int, int]:
         """Return (checks of that kind that hold, all of them)."""
@@ -119,3 +123,4 @@ class Claim:
     run: Callable[[Config], Values]  # may take minutes, and goes on where it was stopped
     panels: Sequence[Panel]  # of its picture
     checks: Callable[[Values], Iterable[Check]]  # each a statement that can fail
+    corrected: str = ""  # what is judged, where the paper's own algorithm does not run as printed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
 from experiments.claims.framework.values import Value, Values
@@ -67,9 +68,21 @@ def _beside(
     return Check(kind, text, _outcome(holds, fails), f"{_shown(value)}; wanted {words} {bound:.4g}")
 
 
+def together(text: str, checks: Sequence[Check]) -> Check:
+    """Return checks of one number as one: it holds if all do, and fails if one does."""
+    outcomes = {check.outcome for check in checks}
+    fails, holds = ClaimOutcome.FAILS in outcomes, outcomes == {ClaimOutcome.HOLDS}
+    return Check(checks[0].kind, text, _outcome(holds, fails), "; ".join(check.detail for check in checks))
+
+
 def judge(claim: Claim, values: Values) -> ClaimVerdict:
-    """Return the verdict on values of the claim."""
-    return decide(tuple(claim.checks(values)))
+    """Return the verdict on values of the claim, which names what was corrected in the paper's algorithm."""
+    verdict = decide(tuple(claim.checks(values)))
+    if not claim.corrected:
+        return verdict
+    return replace(
+        verdict, subject=", algorithm corrected", because=f"{verdict.because}. Judged is {claim.corrected}"
+    )
 
 
 def decide(checks: Sequence[Check]) -> ClaimVerdict:

@@ -36,7 +36,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
-        "over_budget": _rounded(hours_over_budget(run.facts, trace.arrivals, run.context.ended_at_s or 0.0)),
+        "over_budget": _rounded(hours_over_budget(run.facts, trace.arrivals, run.context)),
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(lost, f"{part}_s"), 3) for part in LostPart},
         "work_lost_s": lost.work_lost_s,
@@ -52,9 +52,9 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
 
 
 def online_of(lost: LostGpuTime) -> list[float] | None:
-    """Return (any, within loss budgets): the least sum of mean emergencies and pauses; None where it cannot be computed."""
-    any_s, within_s = lost.online_bound_s, lost.online_bound_within_budgets_s
-    return None if any_s is None or within_s is None else [any_s, within_s]
+    """Return (any, within loss budgets, its forced part): the least sum of mean emergencies and pauses; None: it is unknown."""
+    found = lost.online_bound_s, lost.online_bound_within_budgets_s, lost.online_bound_forced_s
+    return None if None in found else [each for each in found if each is not None]
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:

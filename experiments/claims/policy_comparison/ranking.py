@@ -1,18 +1,16 @@
 """The ranking of `reclaimnet` among the rows of Table III, case by case, for every claim that compares rows.
 
 A case is a campus and its owners. All rows meet the same owners and jobs, seed by seed. `reclaimnet` is compared with
-every other row in work lost and in lost GPU time. Where owners were drawn from a law it is also compared in the work
-that emergencies take in the mean over their moments (`expected_loss`): the part of the work lost that a few seeds can
-decide. It is *first* where it loses less than every other row, with the whole 95 % interval of the paired difference.
-It is *behind* rows that lose less than it with the whole interval. Otherwise it is *not distinguishable from first*,
-and more seeds could decide.
+every other row in work lost and in lost GPU time. It is *first* where it loses less than every other row, with the
+whole 95 % interval of the paired difference. It is *behind* rows that lose less than it with the whole interval.
+Otherwise it is *not distinguishable from first*, and more seeds could decide.
 
 Two constraints are measured in the runs that are compared, for every row:
 
 - *Research*: broken where a research flow lacked more than 3 % (`MAX_LOST`) of its demand in one hour of one run. The mean over
   all links and days (`research lost`) would hide an evening of one building: by that mean every row keeps the constraint.
 - *Loss budgets*: intervals of at most 2 L_max (paper A's eq. 9). The checkpoint on its way comes on top of the cost of a
-  reclaim, see `experiments.results.loss_budgets`. Broken where intervals were planned above that for more than 3 % (`MAX_OVER`)
+  reclaim, see `experiments.results.loss_budgets`. Broken where intervals were above that for more than 3 % (`MAX_OVER`)
   of jobs' time, and for more than under `reclaimnet`: where budgets do not fit the links together no row can keep all.
 
 A row breaks a constraint when it is beyond it by more than one percentage point (`TOLERANCE`): a few seeds do not
@@ -47,24 +45,17 @@ from experiments.runtime.tasks import Result
 
 ONE_INTERVAL = "one-interval"
 RELATIVES = ("one-copy", "research-whole", "share")  # those that are always played
-WORK, EXPECTED, LOST = "work lost", "work lost to emergencies, expected", "lost GPU time"
-# quantity -> (unit, what one run has of it; None: it is unknown)
-QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
-    WORK: ("GPU-h", lambda run: _hours(run["work_lost_s"])),
-    EXPECTED: ("GPU-h", lambda run: _hours(run["expected_emergencies_s"])),
-    LOST: ("GPU-h", lambda run: _hours(sum(run["lost_time"].values()))),
-    # the least of any on-line schedule, with the jobs where the system had them: `results.online_bound`
-    "the least of emergencies, expected, and pauses": (
-        "GPU-h",
-        lambda run: _hours((run["online_s"] or (None, None))[0]),
-    ),
-    "the same within loss budgets": ("GPU-h", lambda run: _hours((run["online_s"] or (None, None))[1])),
-    "useful GPU time": ("GPU-h", lambda run: _hours(run["useful_s"])),
+WORK, LOST = "work lost", "lost GPU time"
+# quantity -> (unit, what one run has of it)
+QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
+    WORK: ("GPU-h", lambda run: run["work_lost_s"] / HOUR_S),
+    LOST: ("GPU-h", lambda run: sum(run["lost_time"].values()) / HOUR_S),
+    "useful GPU time": ("GPU-h", lambda run: run["useful_s"] / HOUR_S),
     "bytes moved": ("GB", lambda run: run["checkpoint_gb"]),
     "jobs finished": ("", lambda run: run["finished"]),
     "research lost": ("%", lambda run: 100.0 * run["research"]["lost"]),
 }
-JUDGED = (WORK, EXPECTED, LOST)
+JUDGED = (WORK, LOST)
 # of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)
 MAX_LOST = 3.0
 WORST = "research lost in its worst hour"
@@ -81,14 +72,9 @@ def systems() -> list[str]:
     return [*SYSTEMS, ONE_INTERVAL, *RELATIVES]
 
 
-def _hours(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds / HOUR_S
-
-
 def numbers(quantity: str, runs: Sequence[Result]) -> list[float]:
-    """Return each run's value of a quantity; empty if one run has none."""
-    found = [QUANTITIES[quantity][1](run) for run in runs]
-    return [] if None in found else [each for each in found if each is not None]
+    """Return each run's value of a quantity."""
+    return [QUANTITIES[quantity][1](run) for run in runs]
 
 
 def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
@@ -98,19 +84,15 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
     """
     for system, runs in of_case.items():
         for quantity, (unit, _) in QUANTITIES.items():
-            if found := numbers(quantity, runs):
-                yield mean_row(case, system, quantity, unit, found, "of a run")
+            yield mean_row(case, system, quantity, unit, numbers(quantity, runs), "of a run")
         for part in LostPart:
             hours = [run["lost_time"][part] / HOUR_S for run in runs]
             words = part.replace("_", " ")
             yield mean_row(case, system, words, "GPU-h", hours, "part of the lost GPU time")
     for other in of_case:
         for quantity in JUDGED if other != OURS else ():
-            measured, others = (numbers(quantity, of_case[system]) for system in (OURS, other))
-            if measured and others:
-                yield paired_row(
-                    case, f"{OURS} - {other}", quantity, QUANTITIES[quantity][0], measured, others
-                )
+            pair = (numbers(quantity, of_case[system]) for system in (OURS, other))
+            yield paired_row(case, f"{OURS} - {other}", quantity, QUANTITIES[quantity][0], *pair)
 
 
 def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
@@ -142,11 +124,10 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
     cases = list(dict.fromkeys(case for case, _ in found))
     every = [run for runs in found.values() for run in runs]
     measured = [run for (_, system), runs in found.items() if system == OURS for run in runs]
-    judged = [quantity for quantity in JUDGED if numbers(quantity, measured)]
     return {
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in measured)} jobs, "
         f"{sum(len(run['interruptions']) for run in measured)} interruptions under ReclaimNet, {len(every)} runs",
-        "reclaimnet": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
+        "reclaimnet": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in JUDGED),
         "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
         f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ReclaimNet, either to within "
         f"{TOLERANCE:g} %; broken by " + (_told_breaches(values, cases) or "no row"),
@@ -182,9 +163,8 @@ def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
     """Yield the ranking of `reclaimnet` in each case, and the price of constraints that other rows break."""
     for case in cases:
         for quantity in JUDGED:
-            if values.get(case, OURS, quantity) is not None:
-                yield standing(values, case, quantity)
-                yield from price(values, case, quantity)
+            yield standing(values, case, quantity)
+            yield from price(values, case, quantity)
 
 
 def breach(values: Values, case: str, system: str) -> str:

@@ -27,7 +27,7 @@ from experiments.claims.policy_comparison.owner_records import (
     TraceRun,
     cases,
 )
-from experiments.claims.policy_comparison.ranking import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
+from experiments.claims.policy_comparison.ranking import JUDGED, QUANTITIES, WORST, numbers
 from experiments.runtime.tasks import Result
 from topologies.errors import SpecError
 
@@ -80,8 +80,6 @@ def _over_records(
     every = {system: [run for some in of_record.values() for run in some[system]] for system in systems}
     yield from ranking.constraint_rows(ALL, every)
     for quantity in JUDGED:
-        if quantity == EXPECTED:  # of owners without a law
-            continue
         unit, _ = QUANTITIES[quantity]
         mean = {s: [fmean(numbers(quantity, some[s])) for some in of_record.values()] for s in systems}
         for system in systems:

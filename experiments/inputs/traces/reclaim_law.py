@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from experiments.inputs.scenario import Owners, Scenario
 from experiments.inputs.traces.exact_counts import BURST_S, counted_events
@@ -23,6 +24,8 @@ class ReclaimLaw:
     owners: Owners
     duration_s: float
     factors: Mapping[str, float]  # of the hosts that follow the law: neither scripted nor loyal
+    # of reclaims, all but those that follow another of their burst: nothing seen before announces these
+    leading: float = 1.0
 
     @property
     def is_shared(self) -> bool:
@@ -49,4 +52,7 @@ def law_of(scenario: Scenario, trace: Trace) -> ReclaimLaw | None:
     followers = (host.name for host in scenario.volunteers if host.name not in apart)
     played = scenario.played()
     factors = {name: host_factor(owners, name, scenario.seed) for name in followers}
-    return ReclaimLaw(played.owners, played.duration_s, factors)
+    reclaimed_s = sorted(event.at_s for event in drawn if event.kind != "return") if owners.burst > 1 else []
+    following = sum(next_s - at_s <= BURST_S for at_s, next_s in pairwise(reclaimed_s))
+    leading = 1.0 - following / max(1, len(reclaimed_s))
+    return ReclaimLaw(played.owners, played.duration_s, factors, leading)

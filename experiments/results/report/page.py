@@ -89,6 +89,7 @@ def page(
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),
         lost=charts.lost(summary),
+        least=tables.least(summary),
         queue=charts.queue(facts, context),
         research=charts.research(facts, context),
         goodput=charts.goodput(facts, context),

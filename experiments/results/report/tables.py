@@ -58,7 +58,7 @@ def gpu_time(seconds: float) -> str:
 def _value(name: str, value: float | None) -> str:
     if value is None:
         return "-"
-    if name.startswith("lost_time."):
+    if name.startswith("lost_time.") and name.endswith("_s"):
         return gpu_time(value)
     dimension = DIMENSIONS.get(name, Dimension.DURATION if name.endswith("_s") else None)
     if dimension is not None:
@@ -112,6 +112,25 @@ def notes(summary: Summary) -> list[str]:
 def most_disturbed(observed: Sequence[NetworkObservation]) -> list[NetworkObservation]:
     """Return hosts by how much went wrong there: by segments sent again, then by the longest waits of tasks."""
     return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
+
+
+def least(summary: Summary) -> str:
+    """Compare a run with the on-line bound, in a sentence; empty where there is none."""
+    lost, at_real = summary.lost_time, summary.scale["time"]
+    over, covers, forced_s = lost.over_online_bound, lost.online_bound_covers, lost.online_bound_forced_s
+    if over is None or covers is None or forced_s is None or lost.expected_emergencies_s is None:
+        return ""
+    paid_s = (lost.expected_emergencies_s + lost.pauses_s) / at_real
+    words = (
+        f"Emergencies (in the mean) and pauses, {gpu_time(paid_s)} of {gpu_time(paid_s / covers)} that such a run loses, "
+        f"are {over:.2f} times the least of any on-line schedule."
+    )
+    if (unforced := lost.over_online_bound_unforced) is None:
+        return words
+    return (
+        f"{words} Within loss budgets, without the {gpu_time(forced_s / at_real)} of pauses that 2 L_max alone forces on "
+        f"every schedule, they are {unforced:.2f} times."
+    )
 
 
 class Tile(NamedTuple):

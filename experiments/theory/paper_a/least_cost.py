@@ -31,9 +31,12 @@ At the beginning y is at least 0, at the end phi at most w. So for every w the c
 c + lambda d, less three terms: -phi(0) at the beginning, w at its end, and what 4. takes. With sqrt(w) as the unknown that
 is a parabola; its top is the bound.
 
-*With loss budgets.* If a snapshot is taken at least every `longest_interval_s` (2 L_max, eq. 9), there are at least
-n = floor(T / longest_interval_s) in a time T. Of each, the p (1 - k) - w that 3. does not need are paid, too. Without
-budgets n is 0.
+*With loss budgets.* Let a snapshot begin at most `longest_interval_s` (2 L_max, eq. 9) after the one before began. Plans
+count intervals so, too. Then in a time T at least n = floor((T - p) / longest_interval_s) begin and end
+(`forced_snapshots`). Of each, the p (1 - k) - w that 3. does not need are paid, too. Without budgets n is 0.
+
+*For whom.* lambda has to be the hazard given all that a schedule has seen. That holds for a Poisson law, not for
+departures that announce others. `experiments.results.online_bound` charges a burst of them once.
 
 Work counts in whole steps: half a step less is at risk in the mean, as in `experiments.results.expected_loss`.
 """
@@ -74,6 +77,11 @@ def least_cost_s(
     return max(0.0, *(_top(pieces, pause_s, lead_s, step_s, longest_interval_s) for lead_s in leads_s))
 
 
+def forced_snapshots(length_s: float, pause_s: float, longest_interval_s: float) -> int:
+    """Return the least number of whole snapshots in a time, if each begins at most so long after the one before began."""
+    return max(0, int((length_s - pause_s) // longest_interval_s))
+
+
 def lacking_bytes(
     payload_bytes: float, dirty_fraction: float, step_s: float, before: int, rate_bytes_per_s: float
 ) -> float:
@@ -103,7 +111,7 @@ def _top(
     if left <= 0.0:
         return 0.0
     weight_s = pause_s * left
-    snapshots = sum(length_s for length_s, _ in pieces) // longest_interval_s
+    snapshots = forced_snapshots(sum(length_s for length_s, _ in pieces), pause_s, longest_interval_s)
     rising, falling, rest = 0.0, 1.0 + snapshots, snapshots * weight_s
     before = 0.0
     for length_s, hazard_per_s in pieces:
