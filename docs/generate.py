@@ -516,7 +516,7 @@ def least_table() -> str:
     """Return what emergencies and pauses cost each row of A-table3, over the least of any on-line schedule."""
     values, group = values_of("A-table3"), "The least of emergencies and pauses without knowing the future"
     of_group = [row for row in values.rows if row.group == group]
-    heads = list(dict.fromkeys(row.quantity for row in of_group if row.unit == "ratio"))
+    heads = list(dict.fromkeys(row.quantity for row in of_group))
     systems = dict.fromkeys(row.system for row in of_group)
     rows = ([f"`{each}`", *(shown(values.get(group, each, of)) for of in heads)] for each in systems)
     return table(["row", *heads], rows)

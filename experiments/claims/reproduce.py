@@ -16,7 +16,7 @@ from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
-from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, Config, Level
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Values, file_of, read, write
 from experiments.claims.framework.verdicts import judge

@@ -20,6 +20,9 @@ from experiments.results.losses import SECONDS_AN_HOUR
 from experiments.results.run_context import RunContext
 from topologies.spec import Role
 
+# of the time that jobs run, %: intervals may be above what loss budgets allow for that much
+MAX_OVER = 3.0
+
 
 def hours_over_budget(
     facts: Sequence[Timed], arrivals: Iterable[JobArrival], context: RunContext

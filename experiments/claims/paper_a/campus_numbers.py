@@ -146,7 +146,8 @@ UNFORCED = _over(
     "the same, no forced pauses", 1, "; without the pauses that 2 L_max alone forces on all", True
 )
 PAID = _hours("emergencies, expected, and pauses", _paid_s, "what checkpoints lessen, and what they cost")
-ONLINE = PAID, LOST_TIME, OVER_ONLINE, OVER_WITHIN, UNFORCED
+ONLINE_ANY = PAID, LOST_TIME, OVER_ONLINE
+ONLINE = *ONLINE_ANY, OVER_WITHIN, UNFORCED
 LOST_PARTS = tuple(
     _hours(part.replace("_", " "), lambda run, part=part: run["lost_time"][part], "part of the lost GPU time")  # type: ignore[misc]
     for part in LostPart
