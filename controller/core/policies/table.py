@@ -114,14 +114,10 @@ class Policy:
     takes_up: bool = True
     # the state of jobs that wait for it travels before checkpoints (`grants`)
     recoveries_first: bool = True
-    # a job's work at most doubles between checkpoints (`protection`), whatever hazard P1 counts with; with its own plans alone
-    doubles: bool = True
 
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing distinguishes classes
             object.__setattr__(self, "borrows", False)
-        if self.plan not in OWN_PLANS:
-            object.__setattr__(self, "doubles", False)
         if self.interruption.stays and not isinstance(self.plan, planner.StaticPlanner):
             raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
 
@@ -146,6 +142,11 @@ class Policy:
             rule.func is placement.select and not rule.keywords.get("as_printed")
         )
 
+    @cached_property
+    def doubles(self) -> bool:
+        """True if a job's work at most doubles between checkpoints, whatever hazard P1 counts with (`protection`)."""
+        return self.plan in OWN_PLANS
+
     @property
     def checkpoint_share(self) -> float:
         """The beta of eq. (9) where the scenario gives none.
@@ -153,7 +154,7 @@ class Policy:
         It is P1's own where P1 counts on jobs that go on while they are sent, as they do, and for a user's planner;
         else the paper's.
         """
-        goes_on = isinstance(self.plan, UserFunction) or self.plan in OWN_PLANS
+        goes_on = isinstance(self.plan, UserFunction) or self.doubles
         return planner.SENDING_SHARE if goes_on else planner.BETA
 
     @cached_property
