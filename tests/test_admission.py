@@ -36,6 +36,13 @@ def test_as_printed_admission_stops_at_the_first_misfit() -> None:
     assert answer.refused == {"big": Refusal(Reason.NO_ROOM, TRUNK), "late": Refusal(Reason.BEHIND)}
 
 
+def test_ways_that_stay_half_empty_are_taken_as_they_come_and_others_by_their_fullest_link() -> None:
+    share = {DirectedLink("h1", name): 10.0 for name in "abcd"}
+    held = [Held(link.target, (link,), rate) for link, rate in zip(share, (7.0, 6.0, 3.0, 1.0), strict=True)]
+    ways = p3.emptiest_first([(link,) for link in share], flow("x", 10.0, 10.0), 0.0, share, held)
+    assert [way[0].target for way in ways] == ["c", "d", "b", "a"]
+
+
 def test_a_flow_must_fit_on_every_link_that_it_crosses() -> None:
     requests = [flow("a", 50.0, 20.0, (UP, TRUNK)), flow("b", 30.0, 10.0, (SIDE, TRUNK))]
     answer = p3.edf_stop(requests, 0.0, {UP: 2.0, SIDE: 4.0, TRUNK: 100.0})

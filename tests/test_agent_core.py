@@ -224,6 +224,14 @@ def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:
     assert isinstance(core.handle(ev.Woke(), 11.0 + LEASE_S)[0], do.KillWorkload)
 
 
+def test_an_older_attempt_is_refused_and_the_same_one_again_is_no_second() -> None:
+    core = running(3)
+    older = core.handle(ev.Received(m.StartJob(JOB, 2, None)), 10.5)
+    assert [ended.reason for ended in said(older, m.JobEnded)] == ["attempt 3 is here"]
+    again = core.handle(ev.Received(m.StartJob(JOB, 3, None)), 10.6)
+    assert again == [do.Send(m.JobStarted("a", 3, 0, "digest", None))]
+
+
 def test_a_start_that_its_own_end_has_overtaken_is_refused_and_a_later_attempt_is_not() -> None:
     core = agent()
     core.handle(ev.Received(m.StopJob("a", 3, 2.0)), 10.3)

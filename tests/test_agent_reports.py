@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from controller.core.lifecycle.checkpoints import MOST_HELD
-from controller.core.lifecycle.job_events import MOST_KILLED
+from controller.core.lifecycle.job_events import MOST_KILLED, take_up_better
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -123,6 +123,34 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     [failed] = facts_of(effects, f.JobFailed)
     assert "killed by signal 9" in failed.reason
     assert campus.known.phase is Phase.FAILED
+
+
+@pytest.mark.parametrize("why_not", ["", "its snapshot is not reported", "its holder is under notice"])
+def test_older_copies_go_when_a_newer_one_is_safe(campus: Campus, why_not: str) -> None:
+    if "notice" in why_not:
+        campus.say(campus.standby, m.OwnerReclaims(100.0, False, []))
+    of_use = {campus.host, campus.standby, campus.known.standby, campus.known.vault}
+    third = min(campus.world.machines.keys() - of_use)
+    campus.stored(third)
+    number, step = campus.sequence + 40, campus.known.step
+    if "reported" not in why_not:
+        taken = m.SnapshotTaken("a", 1, number, step, 100_000, final=False, digest="new")
+        campus.say(campus.host, taken)
+    effects = campus.stored(campus.standby, sequence=number, step=step, digest="new")
+    told = [e.host for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)]
+    assert told == ([] if why_not else [third])
+
+
+# it takes as long as six steps to start
+@pytest.mark.parametrize(("attempt", "steps", "stops"), [(2, 12, True), (2, 11, False), (1, 300, False)])
+def test_a_job_is_stopped_for_an_earlier_attempts_copy_that_saves_twice_what_starting_from_it_takes(
+    campus: Campus, attempt: int, steps: int, stops: bool
+) -> None:
+    cluster = campus.world.coordinator.cluster
+    campus.known.attempt, campus.known.step = attempt, campus.true.step - steps
+    campus.known.checkpoints[campus.sequence].holders.add(campus.host)
+    take_up_better(cluster, campus.known)
+    assert cluster.outbox == [do.Tell(campus.host, m.StopJob("a", attempt))] * stops
 
 
 def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:

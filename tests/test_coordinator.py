@@ -11,13 +11,21 @@ from controller.core.lifecycle.job_events import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import CheckpointFlow, Phase
+from controller.core.model.entities import CheckpointFlow, JobState, Phase
 from testbed import messages as m
 from tests.world import PROTOCOL, QUEUE, World, a_running_job, a_world, calm_and_finish, job, small_campus
 from topologies.spec import TrafficClass
 
 
 # ---------------------------------------------------------------- leases
+def test_a_lease_that_ended_while_the_coordinator_stood_still_goes_on_for_a_heartbeat() -> None:
+    core = a_world().coordinator
+    late_s = core.cluster.leases.next_s() + 10.0
+    for at_s, ends in ((late_s, False), (late_s + PROTOCOL.heartbeat_s, True)):
+        effects = core.handle(ev.Woke(), at_s)
+        assert any(isinstance(effect, do.Disconnect) for effect in effects) is ends
+
+
 def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connection() -> None:
     world = a_world()
     host = a_running_job(world, job("a"))
@@ -85,6 +93,19 @@ def test_without_a_rescue_a_job_that_cannot_be_moved_loses_what_it_did_since_its
     world.run(30.0)
     assert [fact.rescued_to for fact in world.of(f.MigrationDegraded)] == [""]
     assert {fact.job for fact in world.of(f.WorkLost)} == {"a"}
+
+
+def test_floors_that_a_link_no_longer_carries_are_cut_by_one_factor() -> None:
+    core = a_world(4, 0).coordinator
+    cluster = core.cluster
+    for name, floor in (("one", 2e6), ("other", 4e6)):
+        cluster.jobs.add(JobState(job(name)))
+        open_flow(cluster, CheckpointFlow(name, "h1", "h2", TrafficClass.PLANNED, floor))
+    link = cluster.routes.way("h1", "h2")[0]
+    core.handle(ev.LinksChanged([(*link, 5e6)]), core.cluster.now_s)
+    carried = cluster.capacity.reservable[link]
+    floors = [flow.floor_bytes_per_s for flow in cluster.flows.values()]
+    assert floors == pytest.approx([carried / 3.0, 2.0 * carried / 3.0])
 
 
 def recovery(name: str, source: str, to: str) -> CheckpointFlow:
