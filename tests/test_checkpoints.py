@@ -181,6 +181,17 @@ def test_abandoned_reception_resumes_with_what_arrived(stores: Stores) -> None:
         third.abandon()
 
 
+def test_checkpoint_goes_on_with_no_later_one_that_was_given_up(stores: Stores) -> None:
+    data = content(4)
+    earlier, later = (ingest(stores.origin, data, n) for n in (1, 2))
+    given_up = stores.standby.begin(later)
+    put(given_up, data, 0, 1)
+    given_up.abandon()
+    first = stores.standby.begin(earlier)
+    assert first.missing == [0, 1, 2, 3]
+    first.abandon()
+
+
 def test_later_checkpoint_goes_on_with_what_arrived_of_the_newest_that_was_given_up(stores: Stores) -> None:
     data, other = content(6), content(6, seed=3)
     changed = data[: 2 * CHUNK] + content(1, seed=9) + data[3 * CHUNK : 5 * CHUNK]  # and a chunk shorter

@@ -89,7 +89,6 @@ def test_the_table_shows_every_size_and_the_goals_the_largest() -> None:
 def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
     figures = in_fresh_process(scale.__name__, 8, 3.0, "idle", tmp_path)
     assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]
-    assert figures["memory_bytes"] > 1e6
     assert figures["broken"] == []
     assert figures["decisions_count"] > 8
     assert figures["cpu_jobs"] == 0.0
@@ -125,7 +124,8 @@ def test_each_way_is_measured_at_each_size(tmp_path: Path, monkeypatch: pytest.M
         assert row["lost_s"] > 0.0
     assert list(tmp_path.iterdir()) == []
     [goal] = snapshots.goals(result)
-    assert goal.met is not None
+    longest_s = max(row["pause_p99_s"] for row in result["rows"] if row["way"] == "copy")
+    assert goal.met is (longest_s <= snapshots.GOAL_S)
     assert "1 MB 100% copy" in shown(snapshots.tables(result))
 
 

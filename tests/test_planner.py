@@ -227,6 +227,8 @@ def test_one_interval_for_all_is_youngs_interval_of_the_means() -> None:
     found = checkpoint_jobs.plan(p1.plan_one_interval, jobs, {TRUNK: 1e9})
     theta = float((1 / found.rates_bytes_per_s).mean())
     assert found.intervals_s == pytest.approx(math.sqrt(2 * 2e9 * theta / (1.5 / HOUR_S)))
+    jobs[0] = job("a", payload=1e9, per_h=1.0, loss_budget_s=60.0)  # the tightest holds for all
+    assert checkpoint_jobs.plan(p1.plan_one_interval, jobs, {TRUNK: 1e9}).intervals_s == pytest.approx(120.0)
 
 
 def test_a_job_without_hazard_does_not_keep_the_others_from_their_one_interval() -> None:
