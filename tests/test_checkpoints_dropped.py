@@ -200,6 +200,26 @@ def test_disk_full_after_taking_a_dropped_file_leaves_no_attempt_behind(
     assert stores.standby.payload(kept).read_bytes() == content(4, 2)
 
 
+def test_only_the_newest_received_payloads_stay_open(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MAX_OPEN", 2)
+    for number in (1, 2, 3):
+        stores.receive(content(2, seed=number), number)
+    assert [number for _, number in stores.standby._files] == [2, 3]
+
+
+def test_old_attempts_go_unless_their_job_is_announced_or_they_are_being_received(stores: Stores) -> None:
+    root, arriving = stores.standby.root, stores.begin(content(2), 2)
+    for name in ("gone/1", "gone/2", "kept/1"):
+        (root / f"{name}.partial").parent.mkdir(exist_ok=True)
+        (root / f"{name}.partial").touch()
+    for name in ("gone/1", "kept/1", "job/2"):
+        os.utime(root / f"{name}.partial", (0, 0))
+    stores.standby.collect_attempts({"kept"}, 60.0)
+    left = sorted(str(path.relative_to(root)) for path in root.glob("*/*.partial"))
+    assert left == ["gone/2.partial", "job/2.partial", "kept/1.partial"]
+    arriving.abandon()
+
+
 def test_dropped_files_are_no_checkpoints(stores: Stores) -> None:
     stores.spare(content(2, 1))
     assert stores.standby.manifests() == []

@@ -25,6 +25,8 @@ from controller.core.queueing.controllers.age import (
 )
 from controller.core.queueing.controllers.controller import Algorithm1, Controller
 from controller.core.queueing.controllers.replay import (
+    LONGEST,
+    MEMORY,
     MIN_JOBS,
     Arrivals,
     Balance,
@@ -197,6 +199,9 @@ def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
         books.left(10.5)
     assert books.debt_s == pytest.approx(10.0)
     assert books.aim_s() == pytest.approx(10.0 * np.exp(-10.0 / (50 * 10.0)))
+    for delay_s, owed in ((1e9, 1.0), (-1e9, -1.0)):  # of an endless debt only so much is to be paid back
+        books.left(delay_s)
+        assert books.debt_s == owed * MEMORY * LONGEST * 10.0
 
 
 # ---------------------------------------------------------------- replay
