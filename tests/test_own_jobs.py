@@ -66,13 +66,14 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
         "broken": 'workload = "synthetic"\nsteps = 3\nstep = "10 ms"\npayload = "1 kB"\n[params]\ntypo = 1\n',
         "commands": "sh sleep 100\n",
         "lab": lab.replace(rented, "") + WIDE_DESK,
+        "own": 'name = "own"\ncampus = "lab.toml"\n',
         "wide": WIDE,
         "other/adding": adding.replace("120", "121").replace("./", "../"),
     }
     (tmp_path / "other").mkdir()
     for name, text in files.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    with running(tmp_path / "out", "up", "--campus", "lab.toml", "--script", "commands.toml") as run:
+    with running(tmp_path / "out", "up", "--scenario", "own.toml", "--script", "commands.toml") as run:
         run.wait_until_it_answers()
         check_names_that_the_shell_completes(run)
         for wrong, said in (("absent", "nothing.sh"), ("broken", "params.typo")):
@@ -205,3 +206,21 @@ def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
     primes = [line for line in followed.splitlines() if "primes up to" in line]
     assert [line.split()[-1] for line in primes] == [str(n) for n in range(1000, 100_000, 1000)]  # each once
     assert followed.endswith("in all 9592\n")
+
+
+def test_the_first_job_of_the_page_goes_on_from_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of docs/own_jobs.md as they are: a reclaim takes half of the work at most."""
+    monkeypatch.chdir(EXAMPLES)
+    (tmp_path / "commands").write_text("sh sleep 100\n")
+    with running(tmp_path / "out", "up", "--hosts", "4", "--script", str(tmp_path / "commands")) as run:
+        run.wait_until_it_answers()
+        assert command("submit", "counting.toml").returncode == 0
+        run.wait_until(lambda: "step 20\n" in command("logs", "counting").stdout)
+        assert command("reclaim", run.wait_for(f.JobRunning, job="counting").host).returncode == 0
+        followed = command("logs", "counting", "--follow").stdout
+    before, _, after = followed.partition("== attempt 2\n")
+    done = before.count("\nstep ")
+    assert int(after.removeprefix("goes on after step ").split()[0]) >= done / 2 - 2, followed
+    assert followed.endswith("step 50\n")

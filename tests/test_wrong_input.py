@@ -262,6 +262,7 @@ LINES = [
     *(("simulate", name) for name in FILES),
     *(("up", "--hosts", "2", "--script", name) for name in ("folder", "binary", "none")),
     *(("up", "--campus", name) for name in FILES[1:8]),
+    *(("up", "--scenario", name, "--campus", "example:lab") for name in ("none", "good.toml")),
     *(("run", "good.toml", "--trace", name) for name in ("binary", "empty", "deep.json", "a" * 300)),
     *(("storm", "--replay", name) for name in ("folder", "binary", "none", "a" * 300)),
     *(

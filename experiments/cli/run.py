@@ -179,6 +179,12 @@ def up(
         str | None,
         typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="A scenario (TOML, or example:NAME) whose campus, protocol and scale hold; its jobs and owners do not come."
+        ),
+    ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
         int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
@@ -205,8 +211,8 @@ def up(
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
     from experiments.cli.dashboard import page_beside
-    from experiments.cli.up import command_line, report_of_jobs
-    from experiments.inputs.scenario import Scenario
+    from experiments.cli.up import by_hand, command_line, report_of_jobs
+    from experiments.inputs.scenario import load
     from experiments.worlds.live.world import let_owners, live_world
     from testbed.emulation.campus import LiveCampus
     from topologies import files, presets, reading
@@ -214,30 +220,34 @@ def up(
 
     if script is not None:
         reading.read_text(script, "a file of Mininet commands")
-    if campus is not None:
-        spec = files.load(campus)
+    if scenario is not None:
+        if campus is not None:
+            raise SpecError("--campus", campus, "nothing, with --scenario, which has a campus")
+        described = load(scenario)
+    elif campus is not None:
+        described = by_hand(files.load(campus))
     else:
-        spec = presets.three_tier(hosts, min(3, hosts) if buildings is None else buildings, 1)
+        described = by_hand(presets.three_tier(hosts, min(3, hosts) if buildings is None else buildings, 1))
     if fabric is not None:
-        spec = replace(spec, fabric=fabric)
+        described = replace(described, campus=replace(described.campus, fabric=fabric))
+    played = described.played()
     if not agents:
         if web is not None:
             allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
             raise SpecError("--web", web, allowed)
-        with LiveCampus(spec, controller=controller) as net:
+        with LiveCampus(played.campus, controller=controller) as net:
             let_owners(net, group)
             command_line(console, net, script)
         return
-    scenario = Scenario(spec.name, spec).played()
     stood: LiveWorld | None = None
     try:
         with (
             live_world(
-                scenario, out, owners_gid=group, controller=controller, agents_per_process=agents_per_process
+                played, out, owners_gid=group, controller=controller, agents_per_process=agents_per_process
             ) as stood,
             page_beside(console, stood.campus.id, web),
         ):
             command_line(console, stood.campus, script)
     finally:
         if stood is not None:
-            report_of_jobs(console, out, stood, scenario)
+            report_of_jobs(console, out, stood, described)

@@ -15,6 +15,7 @@ from mininet.log import setLogLevel
 from rich.console import Console
 
 from controller.core.model.facts import JobSubmitted
+from controller.core.parameters import Protocol
 from controller.persistence.journal import NoJournal, export_jsonl, read_facts
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
@@ -26,7 +27,14 @@ from experiments.worlds.live.operator import JOB_LOGS
 from experiments.worlds.live.world import LiveWorld, live_row
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
-from topologies.spec import Role
+from topologies.spec import Campus, Role
+
+BY_HAND_PER_S = 1.0 / 60.0  # an owner a minute: the prior of docs/examples/training.toml
+
+
+def by_hand(campus: Campus) -> Scenario:
+    """Return the scenario of a campus whose owners are played by hand."""
+    return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S))
 
 
 def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
