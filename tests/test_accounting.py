@@ -12,6 +12,7 @@ from experiments.results.run_context import ResearchSample, RunContext, SwitchPr
 from experiments.results.summary import DIMENSIONS, Summary, value_of
 from tests import run_story
 from tests.summary_keys import REQUIRED
+from topologies.spec import DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
 CONTEXT = run_story.context()
@@ -136,6 +137,27 @@ def test_bytes_and_ratios_come_from_the_senders_accounts() -> None:
     rates = summary.rates
     assert (rates.flows, rates.worst_goodput_over_grant, rates.bucket_drops) == (2, 0.90, 4)
     assert rates.median_goodput_over_grant == pytest.approx(0.94)
+
+
+def test_a_transfer_is_held_to_what_was_not_lent_to_it_of_the_reserve() -> None:
+    """A stream alone may have all of its link; of two each has half, and research may take its reserve of it at any time."""
+    access = CONTEXT.campus.access_link("h1")
+    share = CONTEXT.share[DirectedLink("h1", access.b if access.a == "h1" else access.a)]
+
+    def granted(at_s: float, job: str, times: float, kind: str = "presync") -> tuple[float, f.AnyFact]:
+        return at_s, f.Granted(job, "h1", "h2", kind, times * share, 0.0, "")
+
+    def sent(at_s: float, job: str, lasted_s: float, ratio: float) -> tuple[float, f.AnyFact]:
+        return at_s, f.TransferFinished(job, 1, "h1", "h2", True, 100, 0, lasted_s, ratio, 0)
+
+    alone = granted(0.0, "a", 1.25), sent(2.0, "a", 2.0, 0.72)
+    assert told(*alone).rates.worst_goodput_over_guarantee == pytest.approx(0.72 * 1.25)
+    # lent a quarter of the first second alone, then half of each grant
+    beside = granted(0.0, "a", 1.25), granted(1.0, "b", 0.75), sent(2.0, "a", 2.0, 0.6)
+    assert told(*beside).rates.worst_goodput_over_guarantee == pytest.approx(0.6 * 2.5 / 1.625)
+    moved = granted(0.0, "a", 1.0), granted(0.0, "b", 0.5, "planned"), sent(1.0, "a", 1.0, 0.4)
+    assert told(*moved).rates.worst_goodput_over_guarantee == pytest.approx(0.8)
+    assert told(sent(1.0, "a", 1.0, 0.9)).rates.worst_goodput_over_guarantee == pytest.approx(0.9)
 
 
 def sample(at_s: float, source: str, target: str, wire_bytes_per_s: float) -> ResearchSample:

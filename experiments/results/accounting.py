@@ -31,6 +31,7 @@ from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_clas
 from experiments.results.online_bound import online_bound
 from experiments.results.rules import broken
 from experiments.results.rules.admissions import overdue
+from experiments.results.rules.network import goodputs_over_guarantee
 from experiments.results.run_context import FidelityRecord, RunContext, research_shares
 from experiments.results.summary import (
     DIMENSIONS,
@@ -71,6 +72,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         facts.of(f.TransferFinished),
         facts.of(f.CheckpointTaken),
     )
+    over_guarantee = goodputs_over_guarantee(facts, context) if context.world == "live" else ()
     goodputs = [each.goodput_over_grant for each in sent if each.goodput_over_grant is not None]
     pauses_s = [each.pause_s for each in taken if each.pause_s is not None and not each.final]
     egress, switches = facts.of(f.EgressMeasured), context.switches
@@ -99,6 +101,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         rates=GoodputFigures(
             flows=len(goodputs),
             worst_goodput_over_grant=min(goodputs, default=None),
+            worst_goodput_over_guarantee=min(over_guarantee, default=None),
             median_goodput_over_grant=quantile(goodputs, 0.5),
             bucket_drops=sum(each.drops for each in sent),
             egress_drops=sum(e.drops for e in egress),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from controller.core.model import facts as f
 from experiments.results.history import Timed
 from topologies.errors import SpecError
-from topologies.paths import RouteHistory, dead_trunks
+from topologies.paths import RouteHistory, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
 WAYS = (f.LinkChanged, f.TrunksDraining, f.WayTaken)
@@ -69,7 +69,7 @@ class GrantsInForce:
                 changed |= self._put(flow)
         if isinstance(fact, f.Granted | f.GrantEnded):
             flow = (fact.job, fact.source, fact.destination)
-            way = self._routes.history.latest.way(fact.source, fact.destination)
+            way = self.way(flow)
             for link in way:
                 self.on.setdefault(link, {}).pop(flow, None)
             self._rates.pop(flow, None)
@@ -79,8 +79,12 @@ class GrantsInForce:
             changed |= set(way)
         return changed
 
+    def way(self, flow: Flow) -> Way:
+        """Return the links that a flow crosses now."""
+        return self._routes.history.latest.way(*flow[1:])
+
     def _put(self, flow: Flow) -> set[DirectedLink]:
-        way = self._routes.history.latest.way(*flow[1:])
+        way = self.way(flow)
         for link in way:
             self.on.setdefault(link, {})[flow] = self._rates[flow]
         return set(way)

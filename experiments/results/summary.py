@@ -198,6 +198,9 @@ class GoodputFigures(Struct, frozen=True):
 
     flows: Annotated[int, "transfers long enough to measure"]
     worst_goodput_over_grant: Annotated[float | None, "payload rate over the grant, of those"]
+    worst_goodput_over_guarantee: Annotated[
+        float | None, "over the part of it that was not lent of research's reserve; of a live run"
+    ]
     median_goodput_over_grant: float | None
     bucket_drops: Annotated[int, "packets that the flows' own buckets dropped"]
     egress_drops: Annotated[int, "all packets dropped at hosts' egress"]

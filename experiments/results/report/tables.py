@@ -152,7 +152,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
     begun_s = s.lost_time.begun_s
     moved = f"{s.migrations.in_time} of {s.migrations.admitted}"
     share = s.research.lowest_share
-    worst = s.rates.worst_goodput_over_grant
+    worst, of_grant = s.rates.worst_goodput_over_guarantee, s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
     rented = gpu_time(s.jobs.on_demand_gpu_s / at_real) if s.jobs.on_demand_gpu_s > 0.0 else "nothing"
     return (
@@ -188,8 +188,8 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             "timeline",
         ),
         Tile(
-            "-" if worst is None else f"{worst:.3f}",
-            "worst goodput / grant",
+            "-" if of_grant is None else f"{of_grant if worst is None else worst:.3f}",
+            "worst goodput / grant" if worst is None else "worst goodput / guaranteed grant",
             f"{s.rates.flows} transfers, {s.rates.bucket_drops} drops",
             "goodput",
         ),

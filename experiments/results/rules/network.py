@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from controller.core.model import facts as f
@@ -41,11 +42,35 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
         changed: set[DirectedLink] = set()
         for _, fact in moment:
             try:
-                changed |= account.note(at_s, fact)
+                links = account.note(at_s, fact)
+                changed |= set() if isinstance(fact, f.GrantEnded) else links  # where grants rose
             except SpecError as error:
                 yield Breach(getattr(fact, "job", ""), at_s, f"a grant that has no route: {error}")
         for link, over in sorted((str(link), over) for link in changed if (over := account.excess(link))):
             yield Breach(link, at_s, over)
+
+
+def goodputs_over_guarantee(facts: Sequence[Timed], context: RunContext) -> Iterator[float]:
+    """Yield, for each measured transfer, its goodput over the part of its grants that was no loan of research's reserve.
+
+    A transfer of which all was lent is left out.
+    """
+    account = _GrantAccount(context)
+    # times, granted and guaranteed rates from then on
+    since: dict[Flow, list[tuple[float, float, float]]] = {}
+    for at_s, fact in only(facts, (f.Granted, f.GrantEnded, f.TransferFinished, *WAYS)):
+        if not isinstance(fact, f.TransferFinished):
+            with suppress(SpecError):  # a host that the campus does not have
+                for flow, granted, guaranteed in account.guaranteed(account.note(at_s, fact)):
+                    since.setdefault(flow, []).append((at_s, granted, guaranteed))
+            continue
+        flow, until_s, sums = (fact.job, fact.source, fact.destination), at_s, [0.0, 0.0]
+        for from_s, *rates in reversed(since.get(flow, [])):
+            lasted_s = max(0.0, until_s - max(from_s, at_s - fact.duration_s))
+            sums, until_s = [sum_ + rate * lasted_s for sum_, rate in zip(sums, rates, strict=True)], from_s
+        since[flow] = since.get(flow, [])[-1:]
+        if fact.goodput_over_grant is not None and (sums[1] or not sums[0]):
+            yield fact.goodput_over_grant * (sums[0] / sums[1] if sums[0] else 1.0)
 
 
 class _GrantAccount:
@@ -57,10 +82,11 @@ class _GrantAccount:
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
         self._lost: set[str] = set()  # hosts that cannot receive anything: they keep the rate that they have
         self._yielding: set[Flow] = set()  # flows that may exceed the share
+        self._parts: dict[DirectedLink, float] = {}  # what a link guarantees of such a flow's grant
         self._whole = migration_shares(context.campus, keeps_reserve=False)
 
     def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
-        """Take in a fact; return the links on which grants rose. SpecError: the campus has no such hosts."""
+        """Take in a fact; return the links on which grants changed. SpecError: the campus has no such hosts."""
         match fact:
             case f.LinkChanged(source, target, rate):
                 link, keeps = DirectedLink(source, target), self._context.keeps_reserve
@@ -77,11 +103,29 @@ class _GrantAccount:
         if isinstance(fact, f.Granted | f.GrantEnded):
             flow = (fact.job, fact.source, fact.destination)
             self._yielding.discard(flow)
-            if isinstance(fact, f.GrantEnded):
-                return set()
-            if self._context.borrows and fact.traffic_class == TrafficClass.PRESYNC:
+            if (
+                isinstance(fact, f.Granted)
+                and self._context.borrows
+                and fact.traffic_class == TrafficClass.PRESYNC
+            ):
                 self._yielding.add(flow)
         return changed
+
+    def guaranteed(self, links: set[DirectedLink]) -> Iterator[tuple[Flow, float, float]]:
+        """Yield the flows on links that have changed, with their grants, and what of these is guaranteed.
+
+        Streams that may exceed the share are guaranteed what other grants leave of it, each in proportion to its own.
+        """
+        for link in links:
+            on = self._grants.on.get(link, {})
+            streams = sum(rate for flow, rate in on.items() if flow in self._yielding)
+            left = self._share.get(link, 0.0) - (sum(on.values()) - streams)
+            self._parts[link] = min(1.0, max(0.0, left) / streams) if streams else 1.0
+        for flow, rate in {
+            x: rate for link in links for x, rate in self._grants.on.get(link, {}).items()
+        }.items():
+            parts = [self._parts[link] for link in self._grants.way(flow)] if flow in self._yielding else []
+            yield flow, rate, rate * min(parts, default=1.0)
 
     def excess(self, link: DirectedLink) -> str | None:
         """Return the excess on a link in words, if there is any. A rate that is no number is one, too."""
