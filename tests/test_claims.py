@@ -9,7 +9,7 @@ import pytest
 from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
-from experiments.claims.framework.rows import mean_row
+from experiments.claims.framework.rows import curve, mean_row
 from experiments.claims.framework.values import Point, Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import above, below, decide, judge, near
 from experiments.claims.registry import CLAIMS
@@ -143,7 +143,7 @@ def test_a_file_that_was_spoilt_is_refused_by_name(tmp_path: Path, before: str, 
 
 # ---------------------------------------------------------------- intervals and paired tests over seeds
 def test_the_same_samples_give_the_same_interval() -> None:
-    samples = [3.0, 1.0, 4.0, 1.0, 5.0]
+    samples = [3.0, 1.0, 4.0, 1.0, 5.0, 2.8]
     assert interval(samples) == interval(samples)
     assert interval(samples).low < 2.8 < interval(samples).high
 
@@ -152,15 +152,17 @@ def test_the_same_samples_give_the_same_interval() -> None:
 def test_the_interval_holds_the_true_mean_about_as_often_as_it_says(count: int) -> None:
     rng = np.random.default_rng(7)
     found = intervals(rng.exponential(1.0, (count, 2000)))
-    covered = float(np.mean((found[1] <= 1.0) & (found[2] >= 1.0)))
+    covered = float(np.mean([low <= 1.0 <= high for _, low, high in found]))
     assert 0.88 < covered < 0.98  # skewed samples: the plain percentile interval has .79 for 6 of them
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_few_pairs_of_equal_systems_are_seldom_told_apart(count: int) -> None:
-    found = intervals(np.random.default_rng(5).normal(0.0, 1.0, (count, 2000)))
-    apart = float(np.mean((found[1] > 0.0) | (found[2] < 0.0)))
-    assert 0.01 < apart < 0.07  # of two the range of the data excludes 0 half of the time
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_fewer_than_six_seeds_have_no_interval_and_no_p_anywhere(count: int) -> None:
+    samples, seeds = np.ones((count, 3)), [np.array([1.0, 2.0])] * count
+    found = paired(samples[:, 0].tolist(), [0.0] * count)
+    rows = (found.difference, pooled(ratio, seeds), *curve("g", "s", "q", [1.0, 2.0, 3.0], samples))
+    assert {end for row in rows for end in (row.low, row.high)} == {found.p_value} == {None}
+    assert [row.mean for row in rows] == [1.0, 0.5, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, float("nan")], [float("inf"), 1.0]])
@@ -184,22 +186,22 @@ def ratio(samples: Sequence[Floats]) -> float:
 
 
 def test_a_pooled_statistic_is_of_all_seeds_together() -> None:
-    samples = [np.array([1.0, 1.0]), np.array([0.0, 9.0]), np.array([3.0, 10.0])]
+    samples = [np.array([1.0, 1.0]), np.array([0.0, 9.0]), np.array([3.0, 10.0])] * 2
     found = pooled(ratio, samples)
     assert found.mean == pytest.approx(4.0 / 20.0)  # the mean of the seeds' own ratios is .43
     assert found.low < found.mean < found.high
     assert pooled(ratio, samples) == found
 
 
-@pytest.mark.parametrize("count", [2, 3, 6, 20])
+@pytest.mark.parametrize("count", [6, 20])
 def test_pooled_pairs_of_equal_systems_are_seldom_told_apart(count: int) -> None:
-    """Losses with heavy tails: as few seeds as two do not make a difference out of nothing."""
+    """Losses with heavy tails: six seeds do not make a difference out of nothing."""
     rng, apart, rounds = np.random.default_rng(11), 0, 60
     for _ in range(rounds):
         one, other = ([np.array([x, 3.0]) for x in rng.lognormal(0.0, 1.0, count)] for _ in range(2))
         found = pooled_pair(ratio, one, other, lambda first, second: first - second)
         apart += found.low > 0.0 or found.high < 0.0
-    assert apart / rounds < 0.15  # nominally .05; without the stretch .5 for two seeds
+    assert apart / rounds < 0.15  # nominally .05
 
 
 # ---------------------------------------------------------------- the claim in which both papers act

@@ -22,7 +22,7 @@ from experiments.claims.paper_a import (
     gap_runs,
     reclaim_bursts,
 )
-from experiments.claims.paper_a.campus_runs import Variation, Wanted, play
+from experiments.claims.paper_a.campus_runs import Variation, Wanted
 from experiments.claims.paper_b import learning
 from experiments.claims.paper_b.learning import LearningSize
 from experiments.claims.registry import CLAIMS
@@ -78,7 +78,7 @@ def test_a_claim_goes_from_runs_to_values_picture_verdict_and_pages(name: str, o
     assert "http" not in page.replace("http-equiv", "")
     results = results_page(out).splitlines()
     [line] = [line for line in results if line.startswith(f"| {name} ")]
-    assert f"| {verdict.level} |" in line and f" | 2, from 1 | quick | {values.origin.commit} | 20" in line
+    assert f"| {verdict} |" in line and f" | 2, from 1 | quick | {values.origin.commit} | 20" in line
     if name == "B4":  # of two seeds none has an interval
         cost = next(row for row in values.rows if row.quantity == "cost")
         shown = [line for line in results if line.startswith(f"| {cost.system} |")]
@@ -120,14 +120,6 @@ def test_a_run_has_a_key_of_its_own_for_everything_it_depends_on() -> None:
         *(replace(base, variation=Variation(**{each.name: (1, 2)})) for each in fields(Variation)),
     ]
     assert len({each.task.key for each in (base, *others)}) == len(others) + 1
-
-
-def test_time_over_a_loss_budget_is_counted_for_large_payloads_that_the_papers_beta_slows_down() -> None:
-    """40 GB over a link that P1 may fill for a fifth of an interval cannot be sent every ten minutes; .2 GB can."""
-    large, small = (Variation(payloads_mb=(size,)) for size in (40_000, 200))
-    over = [play(Wanted("tv-fixed-interval", 3, TINY_DAYS, one))["over_budget"] for one in (large, small)]
-    assert over[0][0] > 0.9 * over[0][1] > 0.0
-    assert over[1][0] == 0.0 < over[1][1]
 
 
 def test_useful_time_of_table_3_is_what_jobs_kept_brought_to_two_months() -> None:

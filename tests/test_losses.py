@@ -1,6 +1,5 @@
 """What reclaims cost: every interruption once, with the steps executed that no later attempt kept; summaries say the same."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -38,23 +37,16 @@ def test_hours_over_a_loss_budget_are_those_of_intervals_above_twice_it() -> Non
     """Whatever is planned: ten minutes are planned here, and the links carry a checkpoint in twenty."""
     arrivals = [JobArrival(0.0, JobSpec("j", 20, 10.0, 1_000, loss_budget_s=300.0))]
     context = replace(run_story.context(), ended_at_s=9_000.0)
-    on_demand, owned = (
-        next(host.name for host in context.campus.hosts if host.role is role)
-        for role in (Role.ON_DEMAND, Role.VOLUNTEER)
-    )
-
-    def running(at_s: float, attempt: int, host: str) -> Iterator[Timed]:
-        yield at_s, f.JobDispatched("j", attempt, host)
-        yield at_s, f.JobRunning("j", attempt, host, 0, "", None, None)
-        yield at_s, f.CheckpointPlanned("j", attempt, "h9", 1e6, 600.0)
-
-    def taken(*at_s: float) -> list[Timed]:
-        return [(each_s, f.CheckpointTaken("j", 1, n, n, 10, False)) for n, each_s in enumerate(at_s)]
-
-    facts = [*running(0.0, 1, owned), *taken(610.0, 1220.0, 1830.0, 3040.0)]  # a snapshot ends its step
-    facts += [(3600.0, f.JobStopped("j", 1, owned, "emergency", 9)), *running(3700.0, 2, on_demand)]
-    facts += [(5000.0, f.JobStopped("j", 2, on_demand, "emergency", 9)), *running(5400.0, 3, owned)]
-    over_h, all_h = hours_over_budget(facts, arrivals, context)
+    hosts = {host.role: host.name for host in context.campus.hosts}
+    facts: list[Timed] = [(3600.0, f.JobStopped("j", 1, "", "emergency", 9))]
+    facts += [(5000.0, f.JobStopped("j", 2, "", "emergency", 9))]
+    begun = (0.0, 1, Role.VOLUNTEER), (3700.0, 2, Role.ON_DEMAND), (5400.0, 3, Role.VOLUNTEER)
+    for at_s, attempt, role in begun:
+        facts.append((at_s, f.JobRunning("j", attempt, hosts[role], 0, "", None, None)))
+        facts.append((at_s, f.CheckpointPlanned("j", attempt, "h9", 1e6, 600.0)))
+    for at_s in (610.0, 1220.0, 1830.0, 3040.0):  # a snapshot ends its step
+        facts.append((at_s, f.CheckpointTaken("j", 1, 0, 0, 10, False)))
+    over_h, all_h = hours_over_budget(sorted(facts, key=lambda each: each[0]), arrivals, context)
     assert (over_h, all_h) == pytest.approx(((1210.0 + 3600.0) / 3600.0, 2.0))
 
 

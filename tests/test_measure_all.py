@@ -86,7 +86,7 @@ def test_goals_have_a_verdict_and_a_line_in_the_table() -> None:
     ]
     assert [goal.met for goal in goals] == [False, True, None, False]
     text = shown([goals_table([("x", goals)])])
-    assert "x a <= 1 s 2 s not met b >= 1 2 met c always 0 of 0 kept, 1 not judged d" in text
+    assert "x a <= 1 s 2 s not met b >= 1 2 met c always 0 of 0 kept, 1 not judged not judged d" in text
     assert "1 of 2 kept, 1 not judged not met" in text
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.load import Durations, Load
-from experiments.benchmarks import scale, snapshots
-from experiments.benchmarks.frame import Run, in_fresh_process
+from experiments.benchmarks import bringup, scale, snapshots
+from experiments.benchmarks.frame import Run, goals_table, in_fresh_process
 from experiments.benchmarks.snapshots import WAYS
 from experiments.inputs.scenario.scenario import heartbeat_s
 from experiments.inputs.traces.generated import generate
@@ -73,14 +73,20 @@ def run(hosts: int) -> dict[str, object]:
     return {"hosts": hosts, "idle": idle, "work": work}
 
 
-def test_the_table_shows_every_size_and_the_goals_the_largest() -> None:
+def test_the_table_shows_every_size_and_goals_are_judged_at_500_hosts_alone() -> None:
     runs = [run(hosts) for hosts in (50, 100, 400)]
     result = {"seconds": 60.0, "runs": runs}
     text = shown(scale.tables(result))
     assert all(f" {hosts} {hosts / 100:.2f} s" in text for hosts in (50, 100, 400))
     goals = {goal.what: goal.met for goal in scale.goals(result)}
-    assert goals["400 hosts (goal for 500): busy share"] is True
-    assert goals["400 hosts (goal for 500): agents registered"] is True
+    assert (
+        goals["400 hosts: busy share (goal for 500)"] is goals["400 hosts: teardown (goal for 500)"] is None
+    )
+    goals = {goal.what: goal.met for goal in scale.goals(result | {"runs": [*runs, run(500), run(2000)]})}
+    assert goals["500 hosts: busy share"] is goals["500 hosts: agents registered"] is True
+    tries = [{"hosts": n, "times_faster": {"up": 3.0, "down": 9.0}} for n in (54, 500)]
+    assert [goal.met for goal in bringup.goals({"runs": tries})] == [None, None, False, True]
+    assert "not judged" in shown([goals_table([("bringup", bringup.goals({"runs": tries[:1]}))])])
 
 
 @pytest.mark.kernel

@@ -115,7 +115,10 @@ def test_one_seed_has_a_mean_and_a_difference_but_no_interval_and_no_p(
     assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(found.rows)  # a mark a mean
 
 
-def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path) -> None:
+def test_tables_have_a_row_a_run_and_paired_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.results.statistics.ENOUGH_SEEDS", 3)
     values = {"protocol.checkpoint_share": (0.1, 0.3)}
     found = run_sweep(plan_of(seeds=(1, 2, 3), values=values), Engine(1), None)
     found.write(tmp_path)

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from testbed.errors import CommandFailed
 from topologies.units import MBIT_PER_S
 
 KEPT, NOT_KEPT, NOTHING_PROMISED, NOT_JUDGED = "kept", "NOT KEPT", "promises 0", "not judged"
-MET = {True: "met", False: "not met", None: ""}
+MET = {True: "met", False: "not met", None: NOT_JUDGED}
+GOAL_HOSTS = 500  # of campuses that goals are for
 ROOT = Path(__file__).parents[2]
 DOWN_S = 20.0  # within which an interrupted process takes its campus down
 Result = Mapping[str, Any]
@@ -120,6 +121,13 @@ def at_most(what: str, measured: float, limit: float, shown: Callable[[float], s
 def at_least(what: str, measured: float, limit: float, shown: Callable[[float], str]) -> Goal:
     """Return the goal that a figure is at least `limit`."""
     return Goal(what, f">= {shown(limit)}", shown(measured), measured >= limit)
+
+
+def at_size(goal: Goal, hosts: int) -> Goal:
+    """Return a goal for GOAL_HOSTS, not judged on a campus of another size."""
+    if hosts == GOAL_HOSTS:
+        return goal
+    return replace(goal, what=f"{goal.what} (goal for {GOAL_HOSTS})", met=None)
 
 
 def verdict(holds: bool, *, valid: bool) -> str:

@@ -137,7 +137,7 @@ def sweep(
     override: Overrides = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="20 (from 1 to 20), A:B (from A to B - 1), or some with commas.  [default: 1:6]"),
+        typer.Option(help="20 (from 1 to 20), A:B (from A to B - 1), or some with commas.  [default: 1:7]"),
     ] = None,
     set_: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 The percentile bootstrap is too narrow for few seeds, by (n-1)/n in the variance and by z instead of t in the quantile. Its
 levels are widened accordingly (Hesterberg, "What teachers should know about the bootstrap", 2015, the expanded percentile
 interval); from 30 seeds on that changes little. It never leaves the range of the data: with two seeds it is that range, and on
-one side of 0 every second time by chance. So below six seeds an interval is at least Student's.
+one side of 0 every second time by chance. So below six seeds there is no interval.
 
 `scipy.stats.bootstrap` has neither these levels nor a way to leave out resamples whose statistic is not a number. It
 takes ten times as long for a curve of 288 points.
@@ -34,11 +34,11 @@ Statistic = Callable[[Sequence[Floats]], float]  # of the samples of several see
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A mean and its 95 % bootstrap interval."""
+    """A mean and its 95 % bootstrap interval; below six seeds it has no ends."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     seeds: int
 
 
@@ -47,37 +47,41 @@ def interval(samples: Sequence[float]) -> ConfidenceInterval:
 
     ValueError: none, or one that is not finite.
     """
-    mean, low, high = intervals(np.asarray(samples, np.float64)[:, None])[:, 0]
-    return ConfidenceInterval(float(mean), float(low), float(high), len(samples))
+    [ends] = intervals(np.asarray(samples, np.float64)[:, None])
+    return ConfidenceInterval(*ends, len(samples))
 
 
-def intervals(samples: Floats) -> Floats:
-    """Return rows (mean, low, high) for samples of shape (seeds, points), each point for itself. Raises as `interval`."""
+def intervals(samples: Floats) -> list[tuple[float, float | None, float | None]]:
+    """Return (mean, low, high) of each point, for samples of shape (seeds, points). Raises as `interval`."""
     if not len(samples) or not np.isfinite(samples).all():
         raise ValueError(f"samples {samples.tolist()}: at least one, all finite")
     count, mean = len(samples), samples.mean(axis=0)
-    if count == 1:
-        return np.stack([mean, mean, mean])
-    low, high = np.quantile(_resampling(count) @ samples, _levels(count), axis=0)
     if count < ENOUGH_SEEDS:
-        reach = stats.t.ppf((1.0 + LEVEL) / 2.0, count - 1) * stats.sem(samples)
-        low, high = np.minimum(low, mean - reach), np.maximum(high, mean + reach)
-    return np.stack([mean, np.minimum(low, mean), np.maximum(high, mean)])
+        return [(each, None, None) for each in mean.tolist()]
+    low, high = np.quantile(_resampling(count) @ samples, _levels(count), axis=0)
+    found = zip(mean.tolist(), np.minimum(low, mean).tolist(), np.maximum(high, mean).tolist(), strict=True)
+    return list(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Mean of the differences (first - second), its interval, and Wilcoxon's two-sided p; 1 where all are equal."""
+    """Mean of the differences (first - second), its interval, and Wilcoxon's two-sided p; 1 where all are equal.
+
+    Without an interval there is no p.
+    """
 
     difference: ConfidenceInterval
-    p_value: float
+    p_value: float | None
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     """Compare seed by seed, both on the same history. ValueError: not as many of one as of the other."""
     differences = [one - other for one, other in _pairs(first, second)]
-    p_value = float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0
-    return Paired(interval(differences), p_value)
+    if len(differences) < ENOUGH_SEEDS:
+        return Paired(interval(differences), None)
+    return Paired(
+        interval(differences), float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0
+    )
 
 
 def pooled(statistic: Statistic, samples: Sequence[Floats]) -> ConfidenceInterval | None:
@@ -115,19 +119,12 @@ def _bootstrap(statistic: Callable[[Sequence[int]], float], count: int) -> Confi
     whole = statistic(range(count))
     if not math.isfinite(whole):
         return None
-    if count == 1:
-        return ConfidenceInterval(whole, whole, whole, 1)
+    if count < ENOUGH_SEEDS:
+        return ConfidenceInterval(whole, None, None, count)
     rng = np.random.default_rng(SEED)
     found = np.array([statistic(rng.integers(count, size=count).tolist()) for _ in range(POOLED_RESAMPLES)])
     low, high = np.quantile(found[np.isfinite(found)], _levels(count)).tolist()
-    # An interval that cannot leave the resamples is too short: with two seeds a statistic has three values, and is on one side of
-    # anything every second time by chance. Below six seeds it is stretched by Student's t over z.
-    stretch = 1.0
-    if count < ENOUGH_SEEDS:
-        level = (1.0 + LEVEL) / 2.0
-        stretch = float(stats.t.ppf(level, count - 1) / stats.norm.ppf(level))
-    below, above = stretch * max(0.0, whole - low), stretch * max(0.0, high - whole)
-    return ConfidenceInterval(whole, whole - below, whole + above, count)
+    return ConfidenceInterval(whole, min(low, whole), max(high, whole), count)
 
 
 @lru_cache(maxsize=8)

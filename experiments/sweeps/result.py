@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.results.pages import render
 from experiments.results.pictures import INK, SERIES, canvas, dress, placed
 from experiments.results.provenance import provenance
-from experiments.results.statistics import ConfidenceInterval, interval, paired
+from experiments.results.statistics import interval, paired
 from experiments.results.summary import DIMENSIONS, MEANINGS
 from experiments.runtime.tasks import Result
 from experiments.sweeps.plan import SweepCase, SweepPlan
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import polars
 
 COLUMN_IN, ROW_IN = 5.2, 0.26  # of the picture
-MIN_SEEDS = 2  # of an interval: one seed gives no spread
 MAX_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
 
@@ -130,16 +129,22 @@ class SweepResult:
                 known = [value for value in ours if value is not None]
                 row = SweepInterval(policy, values, figure, seeds=len(known))
                 if known:
-                    row = replace(row, **_bounds(interval(known), len(known), "mean", "low", "high"))
+                    mean = interval(known)
+                    row = replace(row, mean=mean.mean, low=mean.low, high=mean.high)
                 base = self._reference(values)
                 if base != (values, policy):
                     theirs = [result["figures"].get(figure) for result in cells[base]]
                     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
                     if pairs:
                         both = paired(*map(list, zip(*pairs, strict=True)))
-                        names = ("difference", "difference_low", "difference_high")
-                        row = replace(row, **_bounds(both.difference, len(pairs), *names), pairs=len(pairs))
-                        row = replace(row, p_value=both.p_value if len(pairs) >= MIN_SEEDS else None)
+                        row = replace(
+                            row,
+                            difference=both.difference.mean,
+                            difference_low=both.difference.low,
+                            difference_high=both.difference.high,
+                            p_value=both.p_value,
+                            pairs=len(pairs),
+                        )
                 found.append(row)
         return tuple(found)
 
@@ -232,12 +237,6 @@ class SweepResult:
         if len(self.plan.policies) > 1:
             return values, self.plan.policies[0]
         return self.cases[0].values, self.plan.policies[0]
-
-
-def _bounds(of: ConfidenceInterval, seeds: int, *names: str) -> dict[str, Any]:
-    """Return the fields of an interval by these names: its mean, and its ends if there are seeds enough."""
-    known = (of.mean, of.low, of.high) if seeds >= MIN_SEEDS else (of.mean, None, None)
-    return dict(zip(names, known, strict=True))
 
 
 def _with_unit(figure: str) -> str:

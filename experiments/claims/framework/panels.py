@@ -164,7 +164,8 @@ def _series(values: Values, panel: Panel) -> Iterator[tuple[str, list[tuple[floa
         found.setdefault(name, []).append((x, row.measured, row.measured - below, row.measured + above))
     for point in () if panel.xs else values.curves:
         if point.quantity == panel.quantity and (not panel.groups or point.group in panel.groups):
-            found.setdefault(point.system, []).append((point.x, point.mean, point.low, point.high))
+            low, high = (point.mean if end is None else end for end in (point.low, point.high))
+            found.setdefault(point.system, []).append((point.x, point.mean, low, high))
     yield from ((name, sorted(points)) for name, points in found.items())
 
 

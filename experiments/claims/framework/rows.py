@@ -9,22 +9,16 @@ import numpy as np
 
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.values import Point, Value
-from experiments.results.statistics import (
-    ENOUGH_SEEDS,
-    ConfidenceInterval,
-    Paired,
-    interval,
-    intervals,
-    paired,
-)
+from experiments.results.statistics import ConfidenceInterval, Paired, interval, intervals, paired
 
 
 def row(
     group: str, system: str, quantity: str, unit: str, found: ConfidenceInterval, note: str = "", **more: Any
 ) -> Value:
-    """Return a row with a statistic's interval, where there are seeds enough for one. `more`: exact, published, p_value."""
-    low, high = (None, None) if 1 < found.seeds < ENOUGH_SEEDS else (found.low, found.high)
-    return Value(group, system, quantity, unit, found.mean, low, high, found.seeds, note=note, **more)
+    """Return a row with a statistic's interval. `more`: exact, published, p_value."""
+    return Value(
+        group, system, quantity, unit, found.mean, found.low, found.high, found.seeds, note=note, **more
+    )
 
 
 def mean_row(
@@ -52,5 +46,5 @@ def curve(
     group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
 ) -> Iterator[Point]:
     """Yield a point at each x, from samples of shape (seeds, points)."""
-    numbers = np.vstack([xs, intervals(samples)]).T
-    return (Point(group, system, quantity, *each) for each in numbers.tolist())
+    numbers = zip(np.asarray(xs, np.float64).tolist(), intervals(samples), strict=True)
+    return (Point(group, system, quantity, x, *ends) for x, ends in numbers)

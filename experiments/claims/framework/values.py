@@ -31,7 +31,7 @@ class Value:
     `group` is the panel or table row, `system` the producer.
 
     `low`, `high`: 95 % interval over the seeds; `exact`: the value in theory; `published`: the value that the paper
-    prints; `p_value`: of the paired test, where the number is a difference. None: there is none. Two to five seeds have no
+    prints; `p_value`: of the paired test, where the number is a difference. None: there is none. Fewer than six seeds have no
     interval.
     """
 
@@ -51,15 +51,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a curve: mean over the seeds, and the 95 % interval of the mean."""
+    """A point of a curve: mean over the seeds, and the 95 % interval of the mean where there are six."""
 
     group: str
     system: str
     quantity: str
     x: float
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)

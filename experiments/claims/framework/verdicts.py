@@ -2,7 +2,7 @@
 
 A value is near a target if its whole 95 % interval lies within the tolerance (an equivalence test: noise cannot pass it),
 far if the whole interval lies outside, and undecided in between. An ordering holds if the whole interval lies on the
-right side. So a run with too few seeds is undecided, never reproduced by being vague; two to five have no interval.
+right side. So a run with too few seeds is undecided, never reproduced by being vague; fewer than six have no interval.
 """
 
 from __future__ import annotations

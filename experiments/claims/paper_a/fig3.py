@@ -16,6 +16,7 @@ from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of_sums
 from experiments.claims.paper_a.campus_runs import size_of
 from experiments.claims.paper_a.table3 import settings
+from experiments.results.statistics import ENOUGH_SEEDS
 from experiments.runtime.tasks import Result
 
 SYSTEMS = ("reclaimnet", "random-dst", "reclaimnet-as-printed", "no-tc-bpf")
@@ -64,14 +65,14 @@ def run(config: Config) -> Values:
 
 
 def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
-    """Yield the distribution function at quantiles of all migrations, and between which shares the seeds lie."""
+    """Yield the distribution function at quantiles of all migrations, and between which shares most seeds lie, if six do."""
     alone = [_downtimes(each) for each in runs]
     together = np.sort(np.concatenate(alone))
     if not len(together):
         return
     for x in np.unique(np.quantile(together, np.linspace(0.0, 1.0, POINTS))).tolist():
         shares = [float((each <= x).mean()) for each in alone if len(each)]
-        ends = np.quantile(shares, (0.025, 0.975)).tolist()
+        ends = np.quantile(shares, (0.025, 0.975)).tolist() if len(shares) >= ENOUGH_SEEDS else (None, None)
         yield Point(GROUP, system, "share at most", x, float((together <= x).mean()), *ends)
 
 
