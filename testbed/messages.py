@@ -533,6 +533,7 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
     attempt: int
     interval_s: float | None
     grant_bytes_per_s: float | None
+    remark: str = ""  # on its steps, where they are quicker than declared
 
 
 class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -544,7 +545,7 @@ class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
     step: int
     steps: int
     ended_s: float
-    reason: str = ""  # why it failed
+    reason: str = ""  # why it failed, or how quick its steps were
 
 
 class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow, JobState, Phase
+from controller.core.status import status
 from testbed import messages as m
 from tests.world import PROTOCOL, QUEUE, World, a_running_job, a_world, calm_and_finish, job, small_campus
 from topologies.spec import TrafficClass
@@ -252,3 +253,13 @@ def test_job_that_cannot_read_its_checkpoints_begins_anew_and_they_are_of_no_use
     held = [sequence for machine in world.machines.values() for _, sequence in machine.store]
     assert all(sequence // m.SEQUENCES_PER_ATTEMPT >= running.attempt for sequence in held)
     calm_and_finish(world)
+
+
+def test_an_attempt_that_is_quicker_than_declared_is_remarked(world: World) -> None:
+    a_running_job(world, job("a"), 4.0)
+    [shown] = status(world.coordinator.cluster, world.now_s).jobs
+    assert shown.remark == ""
+    state = world.jobs["a"]
+    state.did(1000)
+    [shown] = status(world.coordinator.cluster, state.protected_since_s + 2.0).jobs
+    assert shown.remark == "declared 100 ms a step, measured 2 ms"

@@ -160,7 +160,7 @@ def test_over_many_runs_emergencies_take_as_much_as_is_expected(
     system: str, owners: dict[str, object]
 ) -> None:
     took, expected = [], []
-    for seed in range(9):
+    for seed in range(12):
         scenario = mild(seed, **owners)
         lost = simulate(scenario, generate(scenario), seed, system=system).summary().lost_time
         took.append(lost.emergencies_s)

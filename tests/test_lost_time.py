@@ -10,6 +10,7 @@ from controller.core.model import facts as f
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate, paper_campus
 from experiments.results import rules
+from experiments.results.accounting import summarise
 from experiments.results.history import Timed
 from experiments.results.lost_time import LostPart, balances, by_class, by_hour
 from experiments.results.run_context import RunContext
@@ -124,6 +125,18 @@ def test_a_pause_is_what_the_host_measured_if_it_did() -> None:
         (212.0, f.JobFinished("j", 1, "h1", 20, "")),
     ]
     assert lost_to(*measured) == {"pauses": 0.75, "unfinished": 0.25}
+
+
+def test_steps_that_are_quicker_than_declared_count_as_measured() -> None:
+    """Twenty steps of 10 s took 40 s, and the work of a reclaim is theirs: nothing is negative."""
+    stopped = (31.0, f.JobStopped("j", 1, "h1", "emergency", 10))
+    again = (31.0, f.JobDispatched("j", 2, "h2")), (31.0, f.JobRunning("j", 2, "h2", 0, "", None, 0.0))
+    facts = [*BEGIN, stopped, *again, (71.0, f.JobFinished("j", 2, "h2", 20, ""))]
+    [balance] = balances(facts, CONTEXT).values()
+    assert (balance.useful_s, balance.lost_s(*LostPart)) == (pytest.approx(40.0), pytest.approx(20.0))
+    assert balance.lost_s(LostPart.EMERGENCIES) == pytest.approx(20.0)
+    [warning] = summarise(facts, CONTEXT).warnings
+    assert warning == "j: declared 10 s a step, measured 2 s, which counts; P1 went by what was declared"
 
 
 def test_a_replica_costs_its_gpu_while_it_is_held_and_makes_steps_longer() -> None:

@@ -40,6 +40,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.attempt,
                 job.interval_s,
                 flow.rate_bytes_per_s if flow else None,
+                job.quicker(now_s),
             )
         )
     over = nlargest(

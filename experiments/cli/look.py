@@ -55,7 +55,9 @@ def jobs(campus: CampusId = None, as_json: Json = False) -> None:
         every = "" if interval is None else format_duration(interval)
         rate = "" if grant is None else format_rate(grant)
         step = f"{job.step}/{job.steps}"
-        table.add_row(job.job, job.phase, job.host, job.standby, step, str(job.attempt), every, rate)
+        table.add_row(
+            job.job, job.phase, job.host, job.standby, step, str(job.attempt), every, rate, job.remark
+        )
     console.print(table)
 
 

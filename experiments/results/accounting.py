@@ -166,6 +166,11 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     warnings, mean_delay_s = list[str](), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not facts.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
+    step_s = {job: known.step_s for job, known in story_of(facts).submitted.items()}
+    for fact in facts.of(f.JobSubmitted):
+        if (measured_s := step_s[fact.job]) < fact.step_s:
+            told = f"declared {format_duration(fact.step_s)} a step, measured {format_duration(measured_s)}"
+            warnings.append(f"{fact.job}: {told}, which counts; P1 went by what was declared")
     is_at_limit = summary.jobs.on_demand and (summary.level or 0.0) >= context.level_max
     if is_at_limit and mean_delay_s < WELL_BELOW * context.target_delay_s:
         told = f"{format_duration(mean_delay_s)} of {format_duration(context.target_delay_s)}"

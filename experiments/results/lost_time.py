@@ -13,7 +13,8 @@ and what is lost is the sum of the parts below, to the last bit of rounding (`pr
 - *downtime*: begun, not over, and on no GPU that could compute: waiting, requeued, fetching its state;
 - *redundancy*: a replica's GPU for as long as it is held, and what the steps of a replicated job take longer;
 - *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
-  before an agent counts as lost. Negative where steps are quicker than declared.
+  before an agent counts as lost. A job whose steps
+  are quicker than declared is counted by their measured time (`history.story_of`).
 
 The host reports how long a snapshot held its job up, if it measured that. Else it follows from the steps between: at a
 snapshot of step k the job has stood still for at most the time it has run, less k whole steps. It has never stood still

@@ -133,11 +133,7 @@ class LostGpuTime(Struct, frozen=True):
         "begun, and on no GPU that could compute: waiting, requeued, fetching state",
     ]
     redundancy_s: Annotated[float, Dimension.DURATION, "GPUs of replicas, and what they make steps longer"]
-    unfinished_s: Annotated[
-        float,
-        Dimension.DURATION,
-        "on a GPU, in no whole step that is known; negative where steps are quicker",
-    ]
+    unfinished_s: Annotated[float, Dimension.DURATION, "on a GPU, in no whole step that is known"]
     begun_s: Annotated[float, Dimension.DURATION, "from first dispatches to ends, and replicas' GPUs"]
     useful_s: Annotated[float, Dimension.DURATION, "steps that were kept"]
     first_starts_s: Annotated[float, Dimension.DURATION, "of jobs' first starts that succeeded"]

@@ -123,6 +123,7 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     if cause:
         interrupt(cluster, job, cause)
     elif outcome == "finished":
+        job.reason = job.quicker(cluster.now_s)
         cluster.record(facts.JobFinished(job.name, job.attempt, host.name, job.step, message.digest))
         over(cluster, job, "finished")
     else:
