@@ -79,30 +79,20 @@ def test_file_written_before_takes_bytes_of_its_size_in_memory(
     assert came == [bool(each) for each in direct]
 
 
-def test_wrong_byte_in_memory_does_not_count(stores: Stores) -> None:
+@pytest.mark.parametrize("goes_wrong", [True, False])
+def test_what_came_before_a_wrong_byte_or_the_end_is_not_asked_for_again(
+    stores: Stores, goes_wrong: bool
+) -> None:
     for sequence in (1, 2):
         receive(stores, payload(sequence), sequence)
-    data = payload(3)
+    data, cut = payload(3), 2 * CHUNK + 7
     reception = stores.begin(data, 3)
-    with pytest.raises(ChunkMismatch) as wrong:
-        take(reception, data[: 2 * CHUNK] + bytes([data[2 * CHUNK] ^ 1]) + data[2 * CHUNK + 1 :])
-    assert wrong.value.chunk == 2
-    assert reception.missing == [2, 3, 4, 5]
-    take(reception, data[2 * CHUNK :])
-    assert stores.standby.payload(reception.commit()).read_bytes() == data
-
-
-def test_sender_that_leaves_half_way_leaves_a_partial_checkpoint(stores: Stores) -> None:
-    for sequence in (1, 2):
-        receive(stores, payload(sequence), sequence)
-    data = payload(3)
-    reception = stores.begin(data, 3)
-    with pytest.raises(TransferFailed, match="closed the connection before the end"):
-        take(reception, data[: 3 * CHUNK + 7])
+    with pytest.raises(ChunkMismatch if goes_wrong else TransferFailed, match=r"chunk 2|before the end"):
+        take(reception, data[:cut] + (bytes([data[cut] ^ 1]) + data[cut + 1 :] if goes_wrong else b""))
     reception.abandon()
     again = stores.standby.begin(reception.manifest)
-    assert again.missing == [3, 4, 5]
-    take(again, data[3 * CHUNK :])
+    assert again.missing == ([2] if goes_wrong else [2, 3, 4, 5])
+    take(again, data[2 * CHUNK : 3 * CHUNK if goes_wrong else None])
     assert stores.standby.payload(again.commit()).read_bytes() == data
 
 
