@@ -479,8 +479,8 @@ def three_digits(number: float) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown; rows without a cell are left out."""
-    lines = [heads, ["---"] * len(heads), *(row for row in rows if any(row))]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    lines = ["| " + " | ".join(cell.strip() for cell in line) + " |" for line in (heads, *rows) if any(line)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def systems_table() -> str:
@@ -566,27 +566,48 @@ def rich_text(each: Table | str) -> str:
 
 
 def origins_table() -> str:
-    """Return the machine, date and load of each committed benchmark."""
-    rows = []
+    """Return the load, date and commit of each committed benchmark, and the machines."""
+    rows, machines = [], {}
     for name in BENCHMARKS:
         if file_of(KEPT, name).exists():
             found = measured(name)
             origin, size = found["origin"], "short" if found["quick"] else "full"
+            machines[f"{origin['kernel']}, {origin['processor']}"] = None
             rows.append(
-                [
-                    f"`{name}`",
-                    size,
-                    f"{found['load_before']:.1f}",
-                    origin["date"][:10],
-                    origin["commit"],
-                    origin["kernel"],
-                    origin["processor"],
-                ]
+                [f"`{name}`", size, f"{found['load_before']:.1f}", origin["date"][:10], origin["commit"]]
             )
-    return table(["measure", "run", "load before", "date", "commit", "kernel", "processors"], rows)
+    return f"{table(['measure', 'run', 'load before', 'date', 'commit'], rows)}\n\n{'; '.join(machines)}."
+
+
+def bringup_table() -> str:
+    """Return the seconds of each kind of campus, up and down."""
+    if not file_of(KEPT, "bringup").exists():
+        return ""
+    kinds = {"live": "bridges", "openvswitch": "Open vSwitch", "stock": "stock Mininet"}
+    rows = (
+        [f"{run['hosts']}, {words}", *(f"{run[kind][way]:.2f}" for way in ("up_s", "down_s"))]
+        for run in measured("bringup")["runs"]
+        for kind, words in kinds.items()
+        if kind in run
+    )
+    return table(["hosts", "up, s", "down, s"], rows)
+
+
+def rates_table() -> str:
+    """Return goodput over grant, the least and the most of all flows, of each system in each setting."""
+    if not file_of(KEPT, "rates").exists():
+        return ""
+    settings, rows = measured("rates")["settings"], []
+    for system in next(iter(settings.values())):
+        ratios = ([flow["goodput_over_grant"] for flow in of[system]["flows"]] for of in settings.values())
+        spans = ((f"{min(some):.2f}", f"{max(some):.2f}") for some in ratios)
+        rows.append([system, *("–".join(dict.fromkeys(span)) for span in spans)])
+    return table(["system", *settings], rows)
 
 
 TABLES = {
+    "bringup": bringup_table,
+    "rates": rates_table,
     "systems": systems_table,
     "differences": differences_table,
     "least": least_table,
