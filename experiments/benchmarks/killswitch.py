@@ -53,7 +53,7 @@ WORDS = {
     NFT: "the command nft",
     IPTABLES: "the command iptables",
     LISTENER: "the application closes its listener",
-    COMMAND: "the command reclaimnet reclaim, as root",
+    COMMAND: "the command `reclaimnet reclaim`, as root",
     OWNER: "the same as a member of the owners' group",
 }
 # s, of a quiet machine, of the last SYN let in
