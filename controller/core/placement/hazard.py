@@ -101,16 +101,14 @@ def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: fl
 
 def upper_bounds(events: Floats, exposure_s: Floats, level: float = LEVEL) -> Floats:
     """Return the exact upper bound at one-sided `level` of each Poisson rate per second; infinite without exposure."""
-    shapes, known = events.tolist(), _HALF_CHI2.setdefault(level, {})
-    new = [n for n in {*shapes} if n not in known]
-    if new:
-        if len(known) > MAX_QUANTILES:
-            known.clear()
-            new = [*{*shapes}]
+    numbers, known = events.tolist(), _HALF_CHI2.setdefault(level, {})
+    if len(known) > MAX_QUANTILES:
+        known.clear()
+    if new := [n for n in {*numbers} if n not in known]:
         # quantiles of a gamma distribution, so that a number of events may be a fraction
         quantiles = gammaincinv([n + 1.0 for n in new], level).tolist()
         known.update(zip(new, map(rounded, quantiles), strict=True))
-    halves = np.array([known[n] for n in shapes])
+    halves = np.array([known[n] for n in numbers])
     with np.errstate(divide="ignore"):
         bounds: Floats = halves / exposure_s
     return bounds

@@ -144,11 +144,11 @@ class KernelCampus:
 
     @contextlib.contextmanager
     def _loading_programs(self) -> Iterator[None]:
-        """Load every host's programs while the block runs, on all cores; at its end wait for those still to come."""
+        """Load every host's programs while the block runs, on all cores but its own; at its end wait for those still to come."""
         if not self._enforcement:
             yield
             return
-        with ThreadPoolExecutor(os.cpu_count(), "bpf-load", hurry) as loaders:
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "bpf-load", hurry) as loaders:
             loaded = [loaders.submit(self._ports.load)] if self._ports else []
             loaded += [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
             try:

@@ -10,16 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.link_requests import (
-    ADDRESS_MESSAGE,
-    AF_INET,
-    IFA_LOCAL,
-    IFF_UP,
-    IFLA_ADDRESS,
-    IFLA_IFNAME,
-    IFLA_MASTER,
-    LINK_MESSAGE,
-)
 from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.netlink import NetlinkSocket, attributes
 from testbed.errors import KernelMismatch
@@ -39,13 +29,15 @@ def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
     """Return every interface of the socket's namespace, by number."""
     found = {}
     for body in socket.dump(
-        link_requests.RTM_GETLINK, LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"
+        link_requests.RTM_GETLINK, link_requests.LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"
     ):
-        _, _, _, ifindex, flags, _ = LINK_MESSAGE.unpack_from(body)
-        values = attributes(body[LINK_MESSAGE.size :])
-        name = values[IFLA_IFNAME].rstrip(b"\0").decode()
-        master = int.from_bytes(values.get(IFLA_MASTER, b""), "little")
-        found[ifindex] = LinkState(name, values.get(IFLA_ADDRESS, b""), bool(flags & IFF_UP), master)
+        _, _, _, ifindex, flags, _ = link_requests.LINK_MESSAGE.unpack_from(body)
+        values = attributes(body[link_requests.LINK_MESSAGE.size :])
+        name = values[link_requests.IFLA_IFNAME].rstrip(b"\0").decode()
+        master = int.from_bytes(values.get(link_requests.IFLA_MASTER, b""), "little")
+        found[ifindex] = LinkState(
+            name, values.get(link_requests.IFLA_ADDRESS, b""), bool(flags & link_requests.IFF_UP), master
+        )
     return found
 
 
@@ -70,10 +62,17 @@ def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Map
 def check_address(socket: NetlinkSocket, end: CableEnd, address: bytes, prefix: int) -> None:
     """Compare the interface's IPv4 addresses with the one it was given."""
     found = set()
-    body = ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0)
+    body = link_requests.ADDRESS_MESSAGE.pack(link_requests.AF_INET, 0, 0, 0, 0)
     for answer in socket.dump(link_requests.RTM_GETADDR, body, "list of addresses"):
-        _, length, _, _, ifindex = ADDRESS_MESSAGE.unpack_from(answer)
+        _, length, _, _, ifindex = link_requests.ADDRESS_MESSAGE.unpack_from(answer)
         if ifindex == end.ifindex:
-            found.add((attributes(answer[ADDRESS_MESSAGE.size :]).get(IFA_LOCAL, b""), length))
+            found.add(
+                (
+                    attributes(answer[link_requests.ADDRESS_MESSAGE.size :]).get(
+                        link_requests.IFA_LOCAL, b""
+                    ),
+                    length,
+                )
+            )
     if found != {(address, prefix)}:
         raise KernelMismatch(f"address of {end.name}", (address.hex(), prefix), sorted(found))
