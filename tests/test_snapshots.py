@@ -16,7 +16,6 @@ from testbed.agent.core.speed import GAIN, SnapshotSpeeds
 from testbed.messages import JobSpec, SnapshotCost
 from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
-from testbed.workloads.messages import SnapshotFailed
 from testbed.workloads.synthetic import Synthetic
 from tests.job_desk import AgentJobs, agent_jobs, begun_copy
 
@@ -54,15 +53,6 @@ def test_state_that_has_grown_or_has_no_parts_any_more_is_not_copied(tmp_path: P
     assert snapshot.obstacle == copying.NO_PARTS
     assert told == []
     assert not (tmp_path / "snap").exists()
-
-
-def test_write_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "nowhere" / "snap", 4, [b"abcd"])
-    assert snapshot.copy(step=1)
-    snapshot.join()
-    [failed] = told
-    assert isinstance(failed, SnapshotFailed)
-    assert "No such file" in failed.reason
 
 
 def test_memory_of_a_copy_is_given_back(tmp_path: Path) -> None:

@@ -187,21 +187,6 @@ def test_a_move_whose_notice_never_ends_is_ordered_to_stop(silent: Silent) -> No
     assert told == [(silent.host, m.StopJob("a", 1))]
 
 
-def test_a_lost_fall_to_no_rate_is_sent_again_on_the_next_connection(silent: Silent) -> None:
-    """P1 gives the stream nothing, so no new interval carries the rate: its host would send on as before."""
-    cluster, host, standby = silent.core.cluster, silent.host, silent.job.standby or ""
-    link = cluster.routes.way(host, standby)[-1]
-    silent.core.handle(ev.LinksChanged([(link.source, link.target, 0.0)]), silent.now_s)
-    silent.core.handle(ev.AgentGone(host, "cut"), silent.now_s)
-    claims, incarnation = (
-        [m.JobClaim("a", silent.job.attempt, silent.job.step)],
-        cluster.hosts[host].incarnation,
-    )
-    told = silent.say(host, m.Hello(host, incarnation, 7200, claims, [], [], True))
-    assert orders(told, m.Grant) == [(host, m.Grant("a", standby, 0.0))]
-    assert not orders(told, m.Protect)
-
-
 def test_the_page_says_of_each_phase_what_ends_it() -> None:
     page = (Path(__file__).parents[1] / "docs/how/job.md").read_text()
     missing = [phase for phase in Phase if phase not in OVER and f"| `{phase}` |" not in page]
