@@ -181,6 +181,23 @@ def test_abandoned_reception_resumes_with_what_arrived(stores: Stores) -> None:
         third.abandon()
 
 
+def test_equal_chunks_are_asked_for_once_and_all_is_on_disk_before_the_checkpoint_is_visible(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, fsync, synced = content(1) * 2 + content(1, seed=5), os.fsync, list[str]()
+
+    def noted(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    reception = stores.begin(data)
+    assert reception.missing == [0, 2]
+    put(reception, data, 0, 2)
+    monkeypatch.setattr(os, "fsync", noted)
+    stores.standby.verify(reception.commit())
+    assert synced == ["2.partial", "2.manifest.new", "job"]
+
+
 def test_checkpoint_goes_on_with_no_later_one_that_was_given_up(stores: Stores) -> None:
     data = content(4)
     earlier, later = (ingest(stores.origin, data, n) for n in (1, 2))
