@@ -204,20 +204,23 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
         assert set(its.stages) <= its.rules.keys() | its.groups.keys()
 
 
-def test_a_pinned_packet_goes_around_a_trunk_of_its_way_that_has_just_died() -> None:
-    names = ("s1", "s2", "s3", "s4")
-    pairs = enumerate(combinations(names, 2), 1)
+@pytest.mark.parametrize(
+    ("way", "cut"), [(["s1", "s2", "s4", "s3"], "s3"), (["s2", "s3"], "s1")], ids=["pinned", "by the tree"]
+)
+def test_a_packet_goes_around_a_trunk_of_its_way_that_has_just_died_and_not_into_a_dead_end(
+    way: list[str], cut: str
+) -> None:
+    names = ("s0", "s1", "s2", "s3", "s4")
+    pairs = enumerate([("s0", "s2"), *combinations(names[1:], 2)], 1)
     trunks = tuple(Trunk(a, number, b, number, 1e9) for number, (a, b) in pairs)
     a, b = (
         Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:0{n}", f"10.0.0.{n}")
-        for n, s in ((1, "s1"), (2, "s3"))
+        for n, s in ((1, way[0]), (2, "s3"))
     )
     mesh = Topology({name: number for number, name in enumerate(names, 1)}, trunks, (a, b), "s1")
-    made, dead = (
-        tables(mesh, pins=[WayPin(1, ("h1", "s1", "s2", "s3", "h2"))]),
-        frozenset({frozenset({"s2", "s3"})}),
-    )
-    assert list(ways(mesh, addressed(EF, a, b), "s1", made, dead)) == [["s1", "s2", "s4", "s3"]]
+    pins = [WayPin(1, ("h1", "s1", "s2", "s3", "h2"))] if way[0] == "s1" else []
+    dead = frozenset({frozenset({"s2", cut})})
+    assert list(ways(mesh, addressed(EF, a, b), way[0], tables(mesh, pins=pins), dead)) == [way]
 
 
 @given(topologies(), st.integers(0, 30), DRAWS)
