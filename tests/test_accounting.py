@@ -2,14 +2,19 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from controller.core.model import facts as f
+from experiments.cli.results import status_of
 from experiments.results.accounting import quantile, summarise
+from experiments.results.rules import Broken
 from experiments.results.run_context import ResearchSample, RunContext, SwitchProbe, research_shares
-from experiments.results.summary import DIMENSIONS, Summary, value_of
+from experiments.results.summary import DIMENSIONS, RunVerdict, Summary, value_of
+from experiments.runtime.exit_status import ExitStatus
 from tests import run_story
 from tests.summary_keys import REQUIRED
 from topologies.spec import DirectedLink
@@ -195,3 +200,22 @@ def test_real_scale_is_the_played_value_scaled_back_once() -> None:
 def test_quantiles_interpolate_between_order_statistics(q: float, expected: float) -> None:
     assert quantile([4.0, 1.0, 3.0, 2.0], q) == pytest.approx(expected)
     assert quantile([], q) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({}, ExitStatus.KEPT),
+        ({"ended": "interrupted"}, ExitStatus.CUT_SHORT),
+        ({"fidelity": RunVerdict(False, ["busy"], {})}, ExitStatus.CUT_SHORT),
+        (
+            {"fidelity": RunVerdict(False, ["busy"], {}), "invariants_broken": [Broken("a", "b", [])]},
+            ExitStatus.BROKEN,
+        ),
+    ],
+)
+def test_the_exit_status_says_whether_a_run_is_to_be_believed(
+    changed: dict[str, Any], status: ExitStatus
+) -> None:
+    kept = summarise([], run_story.context())
+    assert status_of(structs.replace(kept, **changed)) is status

@@ -25,6 +25,7 @@ from experiments.claims.registry import CLAIMS, chosen
 from experiments.claims.reproduce import reproduce
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.traces.paper_campus import DAY_S
+from experiments.runtime.exit_status import ExitStatus
 from topologies.errors import SpecError
 
 RECORDED = Path(__file__).parents[2] / "shared" / "data"
@@ -148,7 +149,8 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
         told = [check.detail for check in verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
     monkeypatch.setattr(owner_records, "play", lambda wanted: pytest.fail("it was run before"))
-    reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
+    assert reproduce(console, tmp_path / "out", ["traces"], **asked) == ExitStatus.CUT_SHORT  # type: ignore[arg-type]
+    assert "no verdict: a quick run" in console.file.getvalue()  # type: ignore[attr-defined]
     again = tmp_path / "again"
     reproduce(console, again, [], quick=False, seeds=None, kept=tmp_path / "out")
     assert (again / "traces.json").read_bytes() == (tmp_path / "out/traces.json").read_bytes()

@@ -38,8 +38,8 @@ def test_demo_keeps_its_promises_and_writes_its_report_whatever_is_stopped_and_k
             run.wait_until(lambda joined=joined: run.count(f.HostJoined) > joined + 2)
         status = run.finish(60)
         text = run.finish_text()
-    assert status == 0, text
     summary = run.summary()
+    assert status == (0 if summary["fidelity"]["valid"] else 3), text
     for group, keys in REQUIRED.items():
         assert keys <= summary[group].keys()
     assert (summary["world"], summary["seed"], summary["ended"]) == ("live", 5, "completed")

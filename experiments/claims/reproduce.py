@@ -16,13 +16,14 @@ from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
-from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Values, file_of, read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.pages import PICTURE, TONES, write_index
 from experiments.claims.registry import CLAIMS, COMPARING, OF_CASES, OF_RECORDS, chosen
 from experiments.results.provenance import provenance
+from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.progress import progress_bar
 from topologies.errors import SpecError
 
@@ -45,7 +46,7 @@ def reproduce(
     kept: Path | None = None,
     dask: str | None = None,
 ) -> int:
-    """Run the claims named, all if none is; return 1 if one of them was not reproduced, else 0.
+    """Run the claims named, all if none is; return 1 if one was not reproduced, 3 if one is quick and so not judged, else 0.
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`:
     rows of the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
@@ -69,7 +70,7 @@ def reproduce(
     for system in systems:
         find_policy(system, "--policy")
     compile_once()
-    verdicts = []
+    told, statuses = [], [ExitStatus.KEPT]
     for claim in claims:
         config = Config(
             out,
@@ -88,8 +89,15 @@ def reproduce(
             values = read(file_of(kept, claim.name))
             write(values, file_of(out, claim.name))
         draw(values, claim.title, claim.panels, file_of(out, claim.name).with_suffix(PICTURE))
-        verdicts.append(verdict := judge(claim, values))
-        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {_coloured(verdict)}")
+        verdict, status = judge(claim, values), ExitStatus.KEPT
+        level = f"[{COLOURS[TONES[verdict.level]]}]{verdict}[/]"
+        if values.is_quick:
+            level, status = "[yellow]no verdict: a quick run[/]", ExitStatus.CUT_SHORT
+        elif verdict.level is Level.NOT_REPRODUCED:
+            status = ExitStatus.BROKEN
+        statuses.append(status)
+        told.append((verdict, level))
+        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {level}")
         open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
         for check in open_checks[:MAX_SAID]:
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
@@ -98,17 +106,14 @@ def reproduce(
         console.print(f"   {file_of(out, claim.name)}", markup=False)
         page = write_index(out)
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
-    for claim, verdict in zip(claims, verdicts, strict=True):
+    for claim, (verdict, level) in zip(claims, told, strict=True):
         held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
-        table.add_row(claim.name, claim.paper, _coloured(verdict), *held)
+        table.add_row(claim.name, claim.paper, level, *held)
     console.print(table)
     console.print(f"{page}: all claims run so far")
-    return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
-
-
-def _coloured(verdict: ClaimVerdict) -> str:
-    colour = COLOURS[TONES[verdict.level]]
-    return f"[{colour}]{verdict}[/{colour}]"
+    return next(
+        status for status in (ExitStatus.BROKEN, ExitStatus.CUT_SHORT, ExitStatus.KEPT) if status in statuses
+    )
 
 
 def _played(console: Console, claim: Claim, config: Config) -> Values:

@@ -59,7 +59,8 @@ def compare(
     from experiments.results.events_file import write_events
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
-    from experiments.worlds.live.run import COMPLETED, run_live
+    from experiments.results.run_context import COMPLETED
+    from experiments.worlds.live.run import run_live
     from experiments.worlds.virtual import simulate
     from experiments.worlds.virtual.overheads import costs_of
     from topologies.writing import write_whole
@@ -389,7 +390,7 @@ def reproduce(
     """Run tables and figures of the papers again: values beside the printed ones, picture, verdict, one page of all.
 
     Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
-    1: something was not reproduced; 2: it could not be run.
+    1: something was not reproduced; 2: it could not be run; 3: a quick run, which judges nothing.
     """
     from experiments.claims.reproduce import reproduce as run
     from experiments.inputs.seeds import seeds_of

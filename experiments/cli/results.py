@@ -11,10 +11,12 @@ from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
+from experiments.results.run_context import COMPLETED
 from experiments.results.runs.diff import write_beside
 from experiments.results.runs.folders import result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary
+from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.sudo_ownership import caller, hand_over
 from experiments.worlds.played import Played
 from topologies.errors import SpecError
@@ -40,6 +42,13 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
     return summary
+
+
+def status_of(summary: Summary) -> ExitStatus:
+    """Return the exit status of a run: a broken promise outranks figures that are not to be used."""
+    if summary.invariants_broken:
+        return ExitStatus.BROKEN
+    return ExitStatus.KEPT if summary.fidelity.valid and summary.ended == COMPLETED else ExitStatus.CUT_SHORT
 
 
 def show_index(console: Console, folder: Path) -> None:

@@ -49,7 +49,8 @@ def demo(
 ) -> int:
     """Build a campus, let jobs run and owners reclaim, and report.
 
-    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short.
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short, or the
+    machine did not keep up.
     """
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import trace_of
@@ -84,10 +85,10 @@ def _play_live(
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     from experiments.cli.dashboard import page_beside
-    from experiments.cli.results import write_results
+    from experiments.cli.results import status_of, write_results
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
-    from experiments.worlds.live.run import COMPLETED, run_live
+    from experiments.worlds.live.run import run_live
 
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     outcome = run_live(
@@ -102,9 +103,7 @@ def _play_live(
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"
     summary = write_results(console, out, outcome, provenance(scenario), said)
-    if summary.invariants_broken:
-        return ExitStatus.BROKEN
-    return ExitStatus.KEPT if outcome.context.ended == COMPLETED else ExitStatus.CUT_SHORT
+    return status_of(summary)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -122,7 +121,7 @@ def simulate(
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
     from controller.warm_up import compile_once
-    from experiments.cli.results import write_results
+    from experiments.cli.results import status_of, write_results
     from experiments.results.events_file import digest, write_run
     from experiments.results.provenance import provenance
     from experiments.worlds.oracle import run_oracle
@@ -145,7 +144,7 @@ def simulate(
     write_run(out, run.facts, run.context.campus)
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
     summary = write_results(console, out, run, provenance(described), said)
-    return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
+    return status_of(summary)
 
 
 def described_with_trace(
@@ -208,8 +207,11 @@ def up(
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,
     out: Out = Path("out/up"),
-) -> None:
-    """Build a campus and give Mininet's command line on it."""
+) -> int:
+    """Build a campus and give Mininet's command line on it.
+
+    Exit status 0: no job was submitted; 1: a promise to one was broken; 3: there is a report, which judges nothing.
+    """
     from experiments.cli.dashboard import page_beside
     from experiments.cli.up import by_hand, command_line, report_of_jobs
     from experiments.inputs.scenario import load
@@ -238,8 +240,9 @@ def up(
         with LiveCampus(played.campus, controller=controller) as net:
             let_owners(net, group)
             command_line(console, net, script)
-        return
+        return ExitStatus.KEPT
     stood: LiveWorld | None = None
+    status = ExitStatus.KEPT
     try:
         with (
             live_world(
@@ -250,4 +253,5 @@ def up(
             command_line(console, stood.campus, script)
     finally:
         if stood is not None:
-            report_of_jobs(console, out, stood, described)
+            status = report_of_jobs(console, out, stood, described)
+    return status

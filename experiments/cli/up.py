@@ -17,12 +17,14 @@ from rich.console import Console
 from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol
 from controller.persistence.journal import NoJournal, export_jsonl, read_facts
+from experiments.cli.results import status_of
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.results import report
 from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
 from experiments.results.run_context import FidelityRecord
+from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.live.operator import JOB_LOGS
 from experiments.worlds.live.world import LiveWorld, live_row
 from experiments.worlds.played import Played, context_of
@@ -37,17 +39,17 @@ def by_hand(campus: Campus) -> Scenario:
     return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S))
 
 
-def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
-    """Write page, figures and facts of the jobs that were submitted, if any were.
+def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> ExitStatus:
+    """Write page, figures and facts of the jobs that were submitted, if any were; return the exit status.
 
     Whether the machine kept up is not judged, so the figures are marked as not to be used.
     """
     try:
         facts = list(read_facts(world.journal))
     except NoJournal:  # the campus was gone before its coordinator had begun a journal
-        return
+        return ExitStatus.KEPT
     if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
-        return
+        return ExitStatus.KEPT
     export_jsonl(world.journal, out / "events.jsonl")
     context = replace(
         context_of(scenario, Trace("by hand", (), ()), live_row(scenario)),
@@ -58,6 +60,7 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
     run, origin = Played(facts, context), provenance(scenario)
     summary = run.summary()
     console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
+    return status_of(summary)
 
 
 class _CommandLine(CLI):  # type: ignore[misc]

@@ -20,6 +20,7 @@ from topologies.spec import Campus, DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
 _AT_S = attrgetter("at_s")
+COMPLETED = "completed"
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
 
 
@@ -133,7 +134,7 @@ class RunContext:
     switches: Sequence[SwitchProbe] = ()
     fidelity: FidelityRecord = field(default_factory=FidelityRecord)
     # completed, or what cut the run short
-    ended: str = "completed"
+    ended: str = COMPLETED
     # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()

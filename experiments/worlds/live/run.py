@@ -21,7 +21,7 @@ from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
-from experiments.results.run_context import FidelityRecord
+from experiments.results.run_context import COMPLETED, FidelityRecord
 from experiments.worlds.live import research
 from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
@@ -46,7 +46,7 @@ WATCH_PERIOD_S = 0.1
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 ASK_PER_HOST_S = 0.0005
-COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
+COORDINATOR_DIED, INTERRUPTED = "coordinator died", "interrupted"
 
 
 @dataclass
