@@ -40,7 +40,13 @@ def test_hours_over_a_loss_budget_are_those_of_intervals_above_twice_it() -> Non
     hosts = {host.role: host.name for host in context.campus.hosts}
     facts: list[Timed] = [(3600.0, f.JobStopped("j", 1, "", "emergency", 9))]
     facts += [(5000.0, f.JobStopped("j", 2, "", "emergency", 9))]
-    begun = (0.0, 1, Role.VOLUNTEER), (3700.0, 2, Role.ON_DEMAND), (5400.0, 3, Role.VOLUNTEER)
+    begun = (
+        (0.0, 1, Role.VOLUNTEER),
+        (3700.0, 2, Role.ON_DEMAND),
+        (5400.0, 3, Role.VOLUNTEER),
+        (5400.0, 4, Role.VOLUNTEER),
+    )
+    facts.append((5400.0, f.ReplicaHeld("j", 4, "h9")))
     for at_s, attempt, role in begun:
         facts.append((at_s, f.JobRunning("j", attempt, hosts[role], 0, "", None, None)))
         facts.append((at_s, f.CheckpointPlanned("j", attempt, "h9", 1e6, 600.0)))

@@ -29,16 +29,17 @@ def hours_over_budget(
 ) -> list[float]:
     """Return hours that jobs ran on owners' hosts: [of them in intervals above twice the job's `loss_budget_s`, all].
 
-    An interval may be a step longer, for a snapshot waits for the end of one.
+    An interval may be a step longer, for a snapshot waits for the end of one. Replicas need no checkpoint.
     """
     most_s = {each.job.name: 2.0 * each.job.loss_budget_s + each.job.step_s for each in arrivals}
     owned = {host.name for host in context.campus.hosts if host.role is Role.VOLUNTEER}
     story, hours = story_of(facts), [0.0, 0.0]
     for attempt in attempts(facts):
-        if attempt.host not in owned or attempt.running_s is None:
+        key = attempt.job, attempt.attempt
+        if attempt.host not in owned or attempt.running_s is None or key in story.replicas:
             continue
         until_s = end_s(facts, context.ended_at_s) if attempt.ended_s is None else attempt.ended_s
-        taken_s = (each.at_s for each in story.snapshots.get((attempt.job, attempt.attempt), ()))
+        taken_s = (each.at_s for each in story.snapshots.get(key, ()))
         for from_s, to_s in pairwise((attempt.running_s, *taken_s, until_s)):
             hours[0] += (to_s - from_s > most_s[attempt.job]) * (to_s - from_s) / SECONDS_AN_HOUR
             hours[1] += (to_s - from_s) / SECONDS_AN_HOUR
