@@ -134,8 +134,7 @@ def test_older_copies_go_when_a_newer_one_is_safe(campus: Campus, why_not: str) 
     campus.stored(third)
     number, step = campus.sequence + 40, campus.known.step
     if "reported" not in why_not:
-        taken = m.SnapshotTaken("a", 1, number, step, 100_000, final=False, digest="new")
-        campus.say(campus.host, taken)
+        campus.say(campus.host, m.SnapshotTaken("a", 1, number, step, 100_000, final=False, digest="new"))
     effects = campus.stored(campus.standby, sequence=number, step=step, digest="new")
     told = [e.host for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)]
     assert told == ([] if why_not else [third])

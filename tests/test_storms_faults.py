@@ -1,14 +1,11 @@
 """The effect of each fault of a storm on the world; `test_storms.py` shows that the system survives it."""
 
-from collections import Counter
-
 import pytest
 
 from controller.core.model.facts import JobStopped
 from controller.core.network import links
 from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
-from experiments.storms.campaign import Campaign
 from experiments.storms.commands import perform
 from experiments.storms.play import calm, run
 from experiments.storms.setup import campus_line
@@ -223,9 +220,3 @@ def test_a_judged_migration_that_is_late_breaks_the_promise() -> None:
     world.facts[:] = [timed for timed in world.facts if type(timed[1]).__name__ != "MigrationFinished"]
     with pytest.raises(InvariantBroken, match="in time"):
         check_admissions(world)
-
-
-def test_the_share_that_was_judged_is_told() -> None:
-    counts = Counter({"admission: judged": 3, "admission: messages were late": 1, "fault: late": 9})
-    assert Campaign(counts=counts).admissions.startswith("Of 4 admitted migrations 3 (75%) were judged")
-    assert Campaign().admissions.startswith("Of 0 admitted migrations 0 were judged")
