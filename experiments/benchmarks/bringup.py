@@ -39,7 +39,7 @@ from topologies.spec import Fabric
 STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
 SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
 DOWN_PHASES = ("end_agents", "end_programs", "cables_gone", "kill", "remove_files")
-TARGETS = {"up": 4.0, "down": 8.0}
+TARGETS = {"up": 5.0, "down": 8.0}
 OPENVSWITCH = 1.5, 3.0  # over bridges: up to 100 hosts, above
 
 
