@@ -137,14 +137,9 @@ class SweepResult:
                     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
                     if pairs:
                         both = paired(*map(list, zip(*pairs, strict=True)))
-                        row = replace(
-                            row,
-                            difference=both.difference.mean,
-                            difference_low=both.difference.low,
-                            difference_high=both.difference.high,
-                            p_value=both.p_value,
-                            pairs=len(pairs),
-                        )
+                        apart = both.difference
+                        row = replace(row, difference=apart.mean, p_value=both.p_value, pairs=len(pairs))
+                        row = replace(row, difference_low=apart.low, difference_high=apart.high)
                 found.append(row)
         return tuple(found)
 

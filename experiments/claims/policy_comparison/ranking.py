@@ -63,7 +63,6 @@ WORST = "research lost in its worst hour"
 OVER = "intervals above 2 L_max"
 # percentage points: a row that is nearer to a limit than that counts as keeping it
 TOLERANCE = 1.0
-# times what ReclaimNet loses: beyond, the picture does not separate systems
 
 
 def systems() -> list[str]:
@@ -100,14 +99,8 @@ def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Itera
         worst = 100.0 * max(run["research"]["worst"] for run in runs)
         yield Value(case, system, WORST, "%", worst, note="of what a flow asks for, in any run")
         over, planned = (sum(run["over_budget"][place] for run in runs) for place in range(2))
-        yield Value(
-            case,
-            system,
-            OVER,
-            "% of time",
-            100.0 * over / max(planned, over, 1e-9),
-            note="of jobs', in all runs",
-        )
+        share = 100.0 * over / max(planned, 1e-9)
+        yield Value(case, system, OVER, "% of time", share, note="of jobs', in all runs")
 
 
 def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
@@ -229,18 +222,18 @@ def standing(values: Values, case: str, quantity: str) -> Check:
     ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
     behind = [other for other, row in apart.items() if row.high is not None and row.high < 0.0]
     level = [other for other in apart if other not in ahead and other not in behind]
+    next_best = max(apart, key=lambda other: apart[other].measured)
+    outcome, words, beside = (
+        (ClaimOutcome.FAILS, "behind", ahead)
+        if ahead
+        else (ClaimOutcome.UNDECIDED, "not distinguishable from first:", level)
+        if level
+        else (ClaimOutcome.HOLDS, "first, before", [next_best])
+    )
+    told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in beside)
     measured = values.find(case, OURS, quantity)
-    mean = f"{measured.measured:.3g} {measured.unit}"
-    if ahead:
-        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in ahead)
-        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"{mean}, behind {told}")
-    if level:
-        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in level)
-        words = f"{mean}, not distinguishable from first: {told}"
-        return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
-    next_best = min(apart, key=lambda other: -apart[other].measured)
-    words = f"{mean}, first, before {label(next_best)} ({_apart(apart[next_best])})"
-    return Check(ClaimKind.ORDERING, text, ClaimOutcome.HOLDS, words)
+    detail = f"{measured.measured:.3g} {measured.unit}, {words} {told}"
+    return Check(ClaimKind.ORDERING, text, outcome, detail)
 
 
 def _apart(row: Value) -> str:
