@@ -27,7 +27,7 @@ from experiments.results.history import (
 )
 from experiments.results.link_rates import RoutesThen
 from experiments.results.losses import interruptions, work_lost
-from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
+from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour, submitted_jobs
 from experiments.results.online_bound import online_bound
 from experiments.results.rules import broken
 from experiments.results.rules.admissions import overdue
@@ -166,7 +166,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     warnings, mean_delay_s = list[str](), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not facts.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
-    step_s = {job: known.step_s for job, known in story_of(facts).submitted.items()}
+    step_s = {job: known.step_s for job, known in submitted_jobs(facts, context).items()}
     for fact in facts.of(f.JobSubmitted):
         if (measured_s := step_s[fact.job]) < fact.step_s:
             told = f"declared {format_duration(fact.step_s)} a step, measured {format_duration(measured_s)}"

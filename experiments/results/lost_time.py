@@ -14,7 +14,7 @@ and what is lost is the sum of the parts below, to the last bit of rounding (`pr
 - *redundancy*: a replica's GPU for as long as it is held, and what the steps of a replicated job take longer;
 - *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
   before an agent counts as lost. A job whose steps
-  are quicker than declared is counted by their measured time (`history.story_of`).
+  are quicker than declared is counted by their measured time (`submitted_jobs`), in a live run.
 
 The host reports how long a snapshot held its job up, if it measured that. Else it follows from the steps between: at a
 snapshot of step k the job has stood still for at most the time it has run, less k whole steps. It has never stood still
@@ -33,6 +33,7 @@ from itertools import accumulate
 from math import inf, isfinite
 
 import numpy as np
+from msgspec import structs
 
 from controller.core.model import facts as f
 from controller.numerics.arrays import Floats
@@ -111,17 +112,34 @@ class GpuTimeBalance:
 
 
 @once
+def submitted_jobs(facts: Sequence[Timed], context: RunContext) -> dict[str, f.JobSubmitted]:
+    """Return the jobs by name; of a live run, those whose steps were quicker than declared with the time that they took."""
+    story = story_of(facts)
+    found = dict(story.submitted)
+    for job, submitted in story.submitted.items() if context.world == "live" else ():
+        took_s, steps = 0.0, 0
+        for each in tries_of(facts).get(job, ()):
+            snapshots = story.snapshots.get((job, each.attempt), [])
+            ended = (each.ended_s, each.to_step) if each.ended_s else snapshots[-1][:2] if snapshots else None
+            if each.running_s is not None and ended is not None:
+                took_s += ended[0] - each.running_s - sum(taken.pause_s or 0.0 for taken in snapshots)
+                steps += ended[1] - each.from_step
+        if took_s < 0.9 * steps * submitted.step_s:  # else it was messages on their way
+            found[job] = structs.replace(submitted, step_s=max(0.0, took_s) / steps)
+    return found
+
+
+@once
 def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
     """Return the balance of each job that was dispatched and whose submission the journal has, in order of dispatch."""
     story, ended_s = story_of(facts), end_s(facts, context.ended_at_s)
+    submitted = submitted_jobs(facts, context)
     slower = {host.name: context.replica_slowdown for host in context.campus.hosts_of(Role.VOLUNTEER)}
     lost = {(each.job, each.attempt): each for each in work_lost(facts)}
     return {
-        job: _Account(story.submitted[job], some, story, lost, ended_s, slower).balance.on(
-            story.submitted[job].gpus
-        )
+        job: _Account(submitted[job], some, story, lost, ended_s, slower).balance.on(submitted[job].gpus)
         for job, some in tries_of(facts).items()
-        if job in story.submitted
+        if job in submitted
     }
 
 
