@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 import typer
 
+from controller.user_policies import forget, source_of
 from experiments.cli import options
 from experiments.cli.run import simulate
+from experiments.results.runs.diff import write_beside
+from experiments.results.runs.folders import result_folders
+from experiments.results.runs.index import write_index
 from testbed.errors import SetupError
 from tests.live_campus import command
 
@@ -26,7 +30,7 @@ def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path
         assert (summary["world"], summary["seed"]) == ("virtual", 3)
         told.append(summary.pop("provenance"))
         (tmp_path / name / "rest.json").write_text(json.dumps(summary))
-    assert told[0].keys() == SEEDLESS | {"seed", "scenario_sha256"}
+    assert told[0].keys() == SEEDLESS | {"seed", "scenario_sha256", "policy_code"}
     assert told[0]["seed"] == 3
     assert len(told[0]["scenario_sha256"]) == 64
     for key in told[0].keys() - {"date"}:
@@ -36,6 +40,21 @@ def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path
     page = (tmp_path / "one" / "report.html").read_text()
     assert told[0]["scenario_sha256"] in page
     assert f"commit: {told[0]['commit']}" in page
+
+
+def test_a_result_names_its_scenario_and_its_policy_a_user_s_by_its_code(tmp_path: Path) -> None:
+    policy = "docs.examples.stable_first:stable-first"
+    (tmp_path / "one").mkdir()
+    simulate("example:lab", policy=policy, out=tmp_path / "one")
+    summary = json.loads((tmp_path / "one/summary.json").read_text())
+    assert (summary["scenario"], summary["policy"]) == ("lab-afternoon", policy)
+    assert summary["provenance"]["policy_code"] == source_of(policy) != ""
+    assert f'<h1 class="run">lab-afternoon: {policy}</h1>' in (tmp_path / "one/report.html").read_text()
+    forget({"docs"})
+    page, _ = write_beside(tmp_path, tmp_path / "one", tmp_path / "one")
+    index = write_index(tmp_path, result_folders(tmp_path))
+    assert f"<td>lab-afternoon</td><td>{policy}</td>" in index.read_text()
+    assert f"scenario lab-afternoon, policy {policy}" in page.read_text()
 
 
 HOLD = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from experiments.results import report
 from experiments.results.provenance import Provenance
@@ -60,14 +60,23 @@ def show_index(console: Console, folder: Path) -> None:
         raise SpecError("FOLDER", str(folder), f"a folder of runs: {index} is a page of something else")
     found = result_folders(folder)
     shown = ("jobs finished", "GPU time lost in all", "admitted moves in time")
-    table = Table("run", "campus", "world", "seed", "verdict", *shown, title=str(folder))
+    table = Table(
+        "run",
+        "scenario",
+        "policy",
+        "world",
+        "seed",
+        Column("verdict", no_wrap=True),
+        *shown,
+        title=str(folder),
+    )
     for each in found:
         if s := each.summary:
             told = {tile.label: tile.value for tile in tables.tiles(s)}
-            figures = (told[label] for label in shown)
-            table.add_row(each.name, s.campus, s.world, str(s.seed), tables.verdict(s)[1], *figures)
+            named = (each.name, s.scenario, s.policy, s.world, str(s.seed), tables.verdict(s)[1])
+            table.add_row(*named, *(told[label] for label in shown))
         else:
-            table.add_row(each.name, "", "", "", each.fault)
+            table.add_row(each.name, "", "", "", "", each.fault)
     console.print(table)
     console.print(f"{write_index(folder, found)}", highlight=False)
     if user := caller():

@@ -148,6 +148,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         invariants_broken=broken(facts, context),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
+        scenario=context.scenario,
         policy=context.policy,
         seed=context.seed,
         campus=context.campus.name,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from controller.user_policies import source_of
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.runtime.revision import revision
 
@@ -38,6 +39,7 @@ class Provenance:
     seed: int | None
     # of the scenario in its long form, as `experiments.inputs.scenario.dumps` writes it
     scenario_sha256: str | None
+    policy_code: str | None = None  # a fingerprint of the files of a user's policy
 
     def told(self) -> Iterator[tuple[str, str]]:
         """Yield (what, text) for a page or a terminal."""
@@ -77,4 +79,5 @@ def provenance(scenario: Scenario | None = None) -> Provenance:
         python=sys.version.split()[0],
         seed=None if scenario is None else scenario.seed,
         scenario_sha256=None if scenario is None else hashlib.sha256(dumps(scenario).encode()).hexdigest(),
+        policy_code=None if scenario is None else source_of(scenario.protocol.policy) or None,
     )

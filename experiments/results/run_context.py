@@ -148,6 +148,7 @@ class RunContext:
     # part of the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     # shaper's own burst borrows from the next window
     research_tolerance: float = 0.05
+    scenario: str = ""  # its name
     # system that ran, with its overrides
     policy: str = ""
     # rule of `experiments.results.rules` -> why the system that ran does not promise it

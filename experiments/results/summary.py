@@ -303,6 +303,7 @@ class Summary(Struct, frozen=True):
     real_scale: Annotated[dict[str, float], "figures with a unit once more, by section.name, at real scale"]
     not_promised: Annotated[dict[str, str], "rule of `promises` that the system does not promise -> why"] = {}
     warnings: Annotated[list[str], "what the run did not put to the test"] = []
+    scenario: Annotated[str, "the scenario's name"] = ""
 
 
 def value_of(summary: Summary, dotted: str) -> float | None:

@@ -40,6 +40,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         scale=scenario.scale,
         campus=played.campus,
         share=migration_shares(played.campus, keeps_reserve=row.enforced),
+        scenario=scenario.name,
         policy=scenario.protocol.policy,
         not_promised=not_promised(row),
         keeps_reserve=row.enforced,

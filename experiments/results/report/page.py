@@ -78,7 +78,7 @@ def page(
     found, clock = notices(facts), clock_of(facts, context)
     return render(
         Path(__file__).with_name("report.html"),
-        title=f"ReclaimNet run: {summary.policy}, {summary.campus}, seed {summary.seed}",
+        title=f"ReclaimNet run: {summary.scenario or summary.campus}, {summary.policy}, seed {summary.seed}",
         summary=summary,
         count=len(facts),
         kind=kind,
