@@ -99,14 +99,6 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
     return cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
 
 
-def _pause_s(cluster: Cluster, job: JobState) -> float:
-    """Return p: seconds for which a snapshot stops the job on its host."""
-    speed = cluster.hosts[job.host or ""].speed
-    return cluster.protocol.pauses_s(
-        float(job.spec.payload_bytes), None if speed is None else speed.pause_bytes_per_s
-    )
-
-
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
     """Send changed intervals and standbys to the agents of their jobs."""
     old_s = np.array([job.interval_s for job in jobs], dtype=float)  # NaN where none was sent yet
@@ -146,8 +138,12 @@ def hasten(cluster: Cluster, job: JobState) -> None:
 
 def _doubled_s(cluster: Cluster, job: JobState, flow: CheckpointFlow, step: int) -> float:
     """Return how long it takes to do the work of these steps again, at least a step and what a checkpoint costs."""
+    speed = cluster.hosts[flow.source].speed
+    pause_s = cluster.protocol.pauses_s(
+        float(job.spec.payload_bytes), speed.pause_bytes_per_s if speed else None
+    )
     sending_s = transfer_s(job.checkpoint_bytes, flow.rate_bytes_per_s) / cluster.checkpoint_share
-    return max(_pause_s(cluster, job) + sending_s, max(1, step) * job.spec.step_s)
+    return max(pause_s + sending_s, max(1, step) * job.spec.step_s)
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
