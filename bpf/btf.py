@@ -11,11 +11,7 @@ from bpf.errors import BpfError
 from bpf.library import check_pointer, libbpf
 
 KIND_STRUCT, KIND_UNION, KIND_ENUM = 4, 5, 6
-_TYPE_BYTES, _MEMBER_WORDS, _ENUM_WORDS = (
-    12,
-    3,
-    2,
-)  # of struct btf_type, btf_member, btf_enum (uapi/linux/btf.h)
+_TYPE_BYTES, _MEMBER_WORDS, _ENUM_WORDS = (12, 3, 2)  # of struct btf_type, btf_member, btf_enum (uapi/linux/btf.h)
 _COUNT_MASK, _BIT_MASK = 0xFFFF, 0xFFFFFF
 _REASON_PREFIX = "SKB_DROP_REASON_"
 

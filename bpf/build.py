@@ -46,9 +46,7 @@ def check_tools() -> None:
     if shutil.which("clang") is None:
         missing.insert(0, "clang")
     if missing:
-        raise BpfError(
-            f"the BPF programs cannot be compiled here; mend it with: apt install {' '.join(missing)}"
-        )
+        raise BpfError(f"the BPF programs cannot be compiled here; mend it with: apt install {' '.join(missing)}")
 
 
 def compile_program(name: str, target: Path) -> None:

@@ -14,13 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-INT, U32, U64, TEXT, POINTER = (
-    ctypes.c_int,
-    ctypes.c_uint32,
-    ctypes.c_uint64,
-    ctypes.c_char_p,
-    ctypes.c_void_p,
-)
+INT, U32, U64, TEXT, POINTER = (ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)
 
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "libbpf_set_print": (POINTER, [POINTER]),

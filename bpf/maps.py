@@ -89,13 +89,7 @@ class FlowTable(KernelMap):
         self.meters.close()
 
     def insert(
-        self,
-        key: FlowKey,
-        *,
-        traffic_class: ClassId,
-        mode: BucketMode,
-        rate_bytes_per_s: int = 0,
-        burst_bytes: int = 0,
+        self, key: FlowKey, *, traffic_class: ClassId, mode: BucketMode, rate_bytes_per_s: int = 0, burst_bytes: int = 0
     ) -> int:
         """Insert a flow with a full bucket. Rates are of wire bytes.
 

@@ -90,9 +90,7 @@ def ensure_bpffs() -> Path:
     """Mount a BPF filesystem on BPFFS unless it has one; return BPFFS. BpfError if it cannot be mounted."""
     if not _is_bpffs():
         BPFFS.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["mount", "-t", "bpf", "bpf", str(BPFFS)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["mount", "-t", "bpf", "bpf", str(BPFFS)], capture_output=True, text=True, check=False)
         if done.returncode and not _is_bpffs():
             raise BpfError(f"mount a bpffs on {BPFFS}: {done.stderr.strip()}")
     return BPFFS
@@ -126,9 +124,7 @@ def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[i
     try:
         for map_name, count in (entries or {}).items():
             found = libbpf().bpf_object__find_map_by_name(pointer, map_name.encode())
-            check(
-                libbpf().bpf_map__set_max_entries(found, count), f"make the map {map_name} of {count} entries"
-            )
+            check(libbpf().bpf_map__set_max_entries(found, count), f"make the map {map_name} of {count} entries")
         check(libbpf().bpf_object__load(pointer), f"load the {name} program", "")
         yield pointer
     except BpfError as error:
@@ -140,9 +136,7 @@ def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[i
 
 def map_fd(pointer: int, name: str) -> int:
     """Return a descriptor of a loaded object's map, the caller's own."""
-    return os.dup(
-        check(libbpf().bpf_object__find_map_fd_by_name(pointer, name.encode()), f"find the map {name}")
-    )
+    return os.dup(check(libbpf().bpf_object__find_map_fd_by_name(pointer, name.encode()), f"find the map {name}"))
 
 
 def program_fd(pointer: int, name: str) -> int:

@@ -75,9 +75,7 @@ class Observation:
         """Packets by the kernel's reason, in words ("qdisc drop"), most first."""
         counts, names = self.words[1 : 1 + DROP_REASONS], drop_reasons()
         found = {
-            BEYOND if number == DROP_REASONS - 1 else names.get(number, f"reason {number}"): int(
-                counts[number]
-            )
+            BEYOND if number == DROP_REASONS - 1 else names.get(number, f"reason {number}"): int(counts[number])
             for number in map(int, np.flatnonzero(counts))
         }
         return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -76,9 +76,7 @@ class PortTable(WritableMap):
     def limits(self, port: int) -> tuple[Limit, Limit | None]:
         """Return the limits of a port as the program sees them: in all, and in the testbed's own classes (None: counted only)."""
         record = self.records[port]
-        link, own = (
-            Limit(m.bucket.rate_bytes_per_s, m.bucket.burst_bytes) for m in (record.link, record.own)
-        )
+        link, own = (Limit(m.bucket.rate_bytes_per_s, m.bucket.burst_bytes) for m in (record.link, record.own))
         return link, None if record.own.mode == BucketMode.ACCOUNT else own
 
     def counters(self, port: int) -> PortCounters:
@@ -103,9 +101,7 @@ class PortProgram:
 def load_port_program(ports: int) -> PortProgram:
     """Load a program for `ports` ports, whose interfaces are numbered from FIRST_PORT. BpfError as `load_host_programs`."""
     with loaded("port", entries={"reclaim_ports": ports}) as pointer:
-        return PortProgram(
-            program_fd(pointer, "reclaim_port"), PortTable(map_fd(pointer, "reclaim_ports"), ports)
-        )
+        return PortProgram(program_fd(pointer, "reclaim_port"), PortTable(map_fd(pointer, "reclaim_ports"), ports))
 
 
 def _meter(limit: Limit | None) -> MeterStruct:

@@ -51,9 +51,7 @@ class KillSwitch(WritableMap):
         isolated host opens it that far. ValueError: a time in the past of 1970, or a time with another mode than DRAIN.
         """
         if isolate_at_ns < 0 or (isolate_at_ns and mode != DRAIN):
-            raise ValueError(
-                f"isolate_at_ns = {isolate_at_ns} with mode {mode}: a time > 0, and only with DRAIN"
-            )
+            raise ValueError(f"isolate_at_ns = {isolate_at_ns} with mode {mode}: a time > 0, and only with DRAIN")
         self.u8[LIVE] = NONE_LIVE
         RECORD.pack_into(self.u8, 8 * SET_AT, time.monotonic_ns(), isolate_at_ns, 0, 0, 0)
         self.u32[0] = mode

@@ -10,11 +10,7 @@ from pathlib import Path
 from topologies.writing import write_whole
 
 LOAD_FILE = "load.json"  # beside the journal
-FIRST_S, BINS_PER_DECADE, DECADES = (
-    1e-6,
-    50,
-    8,
-)  # bins from a microsecond to a hundred seconds, each 4.7 % wide
+FIRST_S, BINS_PER_DECADE, DECADES = (1e-6, 50, 8)  # bins from a microsecond to a hundred seconds, each 4.7 % wide
 
 
 @dataclass

@@ -16,15 +16,7 @@ import trio
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from topologies.decoding import UNDECODABLE
-from topologies.openflow import (
-    FromController,
-    ToController,
-    ToDrain,
-    TrunkLoads,
-    WantedWays,
-    WayPin,
-    WaysInForce,
-)
+from topologies.openflow import FromController, ToController, ToDrain, TrunkLoads, WantedWays, WayPin, WaysInForce
 
 AGAIN_S = 0.1  # between two tries to reach it
 LONGEST = 1 << 20  # of a line
@@ -34,9 +26,7 @@ _DECODER = msgspec.json.Decoder(FromController)
 class NetworkLink:
     """A connection to the network's controller."""
 
-    def __init__(
-        self, socket: Path, handle: Callable[[ev.Event], None], is_trunk: Callable[[str, str], bool]
-    ) -> None:
+    def __init__(self, socket: Path, handle: Callable[[ev.Event], None], is_trunk: Callable[[str, str], bool]) -> None:
         self._socket, self._handle, self._is_trunk = socket, handle, is_trunk
         self._wanted: WantedWays | None = None
         self._loads: TrunkLoads | None = None

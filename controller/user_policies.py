@@ -60,9 +60,7 @@ def source_of(name: str) -> str:
 
 def forget(modules: Collection[str]) -> None:
     """Take the rows of users' modules out of the table: their code is about to change."""
-    for name in [
-        each for each in POLICIES if ":" in each and each.partition(":")[0].partition(".")[0] in modules
-    ]:
+    for name in [each for each in POLICIES if ":" in each and each.partition(":")[0].partition(".")[0] in modules]:
         del POLICIES[name]
 
 
@@ -115,9 +113,7 @@ def guarded(name: str, row: Policy) -> Policy:
 def _is_own(function: Any) -> bool:
     """Return whether a function is a user's; the project's planners are not, even where a user's module made one."""
     module = plugins.module_of(function)
-    return module.partition(".")[0] not in plugins.PROJECT and not isinstance(
-        function, StaticPlanner | OwnRule
-    )
+    return module.partition(".")[0] not in plugins.PROJECT and not isinstance(function, StaticPlanner | OwnRule)
 
 
 def _plain(answer: Any) -> Any:
@@ -129,9 +125,7 @@ def _plain(answer: Any) -> Any:
         numbers = map(float, (answer.score_s, answer.migration_s, answer.survival))
         return DestinationChoice(str(answer.host), *numbers)
     if isinstance(answer, CheckpointPlans):
-        rates, intervals_s = (
-            np.asarray(each, dtype=float) for each in (answer.rates_bytes_per_s, answer.intervals_s)
-        )
+        rates, intervals_s = (np.asarray(each, dtype=float) for each in (answer.rates_bytes_per_s, answer.intervals_s))
         return CheckpointPlans(rates, intervals_s, np.asarray(answer.infeasible, dtype=bool))
     if isinstance(answer, NoDestination | Admission):
         return replace(answer, **{each.name: _plain(getattr(answer, each.name)) for each in fields(answer)})

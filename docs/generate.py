@@ -185,9 +185,7 @@ def scenario_page() -> str:
     parts = [HEAD]
     for section, of in SECTIONS.items():
         first = inspect.getdoc(of) or ""
-        parts.append(
-            f"## {section}\n\n{first.split(chr(10) * 2)[0]}\n\n{COLUMNS}" + "\n".join(rows(of)) + "\n"
-        )
+        parts.append(f"## {section}\n\n{first.split(chr(10) * 2)[0]}\n\n{COLUMNS}" + "\n".join(rows(of)) + "\n")
     at = row("at", AT, 0.0, "when it is submitted, from the run's beginning")
     parts.append(OWN_JOBS_HEAD + COLUMNS + at + "\n")
     return "\n".join(parts)
@@ -214,13 +212,7 @@ def policy_page() -> str:
     from controller.core.policies.table import Policy
 
     parts = [POLICY_HEAD]
-    for of in (
-        Policy,
-        select.PlacementRequest,
-        select.Candidates,
-        select.DestinationChoice,
-        select.NoDestination,
-    ):
+    for of in (Policy, select.PlacementRequest, select.Candidates, select.DestinationChoice, select.NoDestination):
         said = meanings(of)
         lines = []
         for each in fields(of):
@@ -317,11 +309,7 @@ def commands_page() -> str:
 def results_page() -> str:
     """Return the page of what a run leaves: figures of summary.json, facts of events.jsonl."""
     sections = {name.partition(".")[0] for name in MEANINGS if "." in name}
-    figures = [
-        f"- `{name}`: {meaning}"
-        for name, meaning in MEANINGS.items()
-        if name.partition(".")[0] not in sections
-    ]
+    figures = [f"- `{name}`: {meaning}" for name, meaning in MEANINGS.items() if name.partition(".")[0] not in sections]
     for section in sorted(sections):
         figures += ["", f"### {section}", "", MEANINGS.get(section, ""), ""]
         figures += [
@@ -336,15 +324,7 @@ def results_page() -> str:
         for kind in sorted(kinds - {facts.Fact}, key=lambda kind: kind.__name__)
     ]
     return "\n".join(
-        [
-            RESULTS_HEAD,
-            "## summary.json\n",
-            *figures,
-            "\n## events.jsonl\n",
-            "Each with its fields.\n",
-            *told,
-            "",
-        ]
+        [RESULTS_HEAD, "## summary.json\n", *figures, "\n## events.jsonl\n", "Each with its fields.\n", *told, ""]
     )
 
 
@@ -467,9 +447,7 @@ def shown(row: Value | None, shape: str = "") -> str:
         return ""
     write = f"{{:{digits}}}".format if (digits := shape.lstrip("~")) else three_digits
     text, *ends = [write(each) for each in (row.measured, row.low, row.high) if each is not None]
-    return (f"{text} [{ends[0]}, {ends[1]}]" if shape.startswith("~") and len(ends) == 2 else text).replace(
-        "-", "−"
-    )
+    return (f"{text} [{ends[0]}, {ends[1]}]" if shape.startswith("~") and len(ends) == 2 else text).replace("-", "−")
 
 
 def three_digits(number: float) -> str:
@@ -573,9 +551,7 @@ def origins_table() -> str:
             found = measured(name)
             origin, size = found["origin"], "short" if found["quick"] else "full"
             machines[f"{origin['kernel']}, {origin['processor']}"] = None
-            rows.append(
-                [f"`{name}`", size, f"{found['load_before']:.1f}", origin["date"][:10], origin["commit"]]
-            )
+            rows.append([f"`{name}`", size, f"{found['load_before']:.1f}", origin["date"][:10], origin["commit"]])
     return f"{table(['measure', 'run', 'load before', 'date', 'commit'], rows)}\n\n{'; '.join(machines)}."
 
 

@@ -57,11 +57,7 @@ class Enforcement(StrEnum):
     NONE = "none"  # the class is marked, the rate is free
 
 
-_MODE = {
-    Enforcement.PACE: BucketMode.DEBT,
-    Enforcement.DROP: BucketMode.DROP,
-    Enforcement.NONE: BucketMode.ACCOUNT,
-}
+_MODE = {Enforcement.PACE: BucketMode.DEBT, Enforcement.DROP: BucketMode.DROP, Enforcement.NONE: BucketMode.ACCOUNT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +260,7 @@ def choose_congestion(sock: socket.socket, name: str | None = None) -> str:
         else:
             return candidate
     wanted = name or " or ".join(PREFERRED_CONGESTION)
-    raise SetupError(
-        f"this kernel offers no congestion control {wanted}; mend it with: modprobe tcp_{name or 'cubic'}"
-    )
+    raise SetupError(f"this kernel offers no congestion control {wanted}; mend it with: modprobe tcp_{name or 'cubic'}")
 
 
 def congestion_of(sock: socket.socket) -> str:

@@ -48,9 +48,7 @@ class Codec(Generic[M]):
         """
         if type(message) not in self._members:
             names = ", ".join(sorted(member.__name__ for member in self._members))
-            raise LocalProtocolError(
-                f"{type(message).__name__} is not one of the messages sent here: {names}"
-            )
+            raise LocalProtocolError(f"{type(message).__name__} is not one of the messages sent here: {names}")
         try:
             body = self._encoder.encode(message)
         except (TypeError, ValueError, OverflowError) as error:
@@ -112,9 +110,7 @@ class Decoder(Generic[M]):
             return None
         _, version, length = _HEADER.unpack_from(buffer)
         if version != VERSION:
-            raise RemoteProtocolError(
-                f"the peer speaks protocol version {version}, this side version {VERSION}"
-            )
+            raise RemoteProtocolError(f"the peer speaks protocol version {version}, this side version {VERSION}")
         if length > self.max_bytes:
             raise RemoteProtocolError(f"a frame of {length} bytes: at most {self.max_bytes} are allowed")
         end = _HEADER.size + length

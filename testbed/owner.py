@@ -71,9 +71,7 @@ def let_group(switch_pin: Path, gid: int) -> None:
     switch_pin.chmod(0o660)
 
 
-def _switch(
-    pin: Path | str, agent_socket: Path | str | None, mode: int, window_s: float, grace: bool
-) -> Switched:
+def _switch(pin: Path | str, agent_socket: Path | str | None, mode: int, window_s: float, grace: bool) -> Switched:
     try:
         switch = KillSwitch.open_pinned(pin)
     except BpfError as error:

@@ -65,9 +65,7 @@ class AddressSlots:
     So no address that is waited for is kept out by another, however many there are.
     """
 
-    def __init__(
-        self, waited_for: Callable[[], Collection[str]], further: Allotment, strangers: Allotment
-    ) -> None:
+    def __init__(self, waited_for: Callable[[], Collection[str]], further: Allotment, strangers: Allotment) -> None:
         self._waited_for, self._further, self._strangers = waited_for, further, strangers
         self._own = Allotment(1, sys.maxsize)
 

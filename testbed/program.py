@@ -38,9 +38,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     # `itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used
     checkpoint_by: Annotated[Literal["itself", "criu"], keys.choice(("itself", "criu"))] = "itself"
     # in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`
-    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255), keys.text(_WITHIN)] = (
-        "checkpoint"
-    )
+    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255), keys.text(_WITHIN)] = "checkpoint"
     # asks it for a checkpoint; `none`: it takes them of itself
     checkpoint_signal: Annotated[str, keys.choice((*SIGNALS, NO_SIGNAL))] = "SIGTERM"
     # with which it exits when it has checkpointed, to be started again

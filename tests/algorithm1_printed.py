@@ -22,9 +22,7 @@ LARGEST_STEP = 1e12  # |eta| is held here, or it would leave what a float holds;
 class PrintedAlgorithm1(Algorithm1):
     """Parameters of `Algorithm1`; `step_per_s` is the first eta, `tolerance` epsilon over delta."""
 
-    def __init__(
-        self, target_delay_s: float, step_per_s: float, *, tolerance: float = 0.02, **parameters: Any
-    ) -> None:
+    def __init__(self, target_delay_s: float, step_per_s: float, *, tolerance: float = 0.02, **parameters: Any) -> None:
         super().__init__(target_delay_s, step_per_s, **parameters)
         self.eta, self.tolerance, self.has_stopped = step_per_s, tolerance, False
 

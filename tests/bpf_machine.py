@@ -71,9 +71,7 @@ def tcp4(flags: str = "A", *, payload: int = 100, tos: int = 0, **ip: object) ->
 
 def udp4(payload: int = 100, **ip: object) -> Packet:
     """A datagram from HERE to THERE."""
-    return (
-        ETHER / IP(src=str(HERE), dst=str(THERE), **ip) / UDP(sport=SPORT, dport=DPORT) / Raw(bytes(payload))
-    )
+    return ETHER / IP(src=str(HERE), dst=str(THERE), **ip) / UDP(sport=SPORT, dport=DPORT) / Raw(bytes(payload))
 
 
 def ip6(*, traffic_class: int = 0) -> Packet:
@@ -95,10 +93,7 @@ class SkBuff(ctypes.Structure):
         *((name, ctypes.c_uint32) for name in ("vlan_present", "vlan_tci", "vlan_proto", "priority")),
         *((name, ctypes.c_uint32) for name in ("ingress_ifindex", "ifindex", "tc_index")),
         ("cb", ctypes.c_uint32 * 5),
-        *(
-            (name, ctypes.c_uint32)
-            for name in ("hash", "tc_classid", "data", "data_end", "napi_id", "family")
-        ),
+        *((name, ctypes.c_uint32) for name in ("hash", "tc_classid", "data", "data_end", "napi_id", "family")),
         *((name, ctypes.c_uint32) for name in ("remote_ip4", "local_ip4")),
         ("remote_ip6", ctypes.c_uint32 * 4),
         ("local_ip6", ctypes.c_uint32 * 4),

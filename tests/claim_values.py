@@ -5,9 +5,7 @@ from dataclasses import replace
 from experiments.claims.framework.values import Value, Values
 
 
-def changed(
-    values: Values, system: str, quantity: str, measured: float, *, group: str | None = None
-) -> Values:
+def changed(values: Values, system: str, quantity: str, measured: float, *, group: str | None = None) -> Values:
     """Put one number elsewhere, and be sure of it; without a group, in every group."""
 
     def is_meant(row: Value) -> bool:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An example that takes long on a busy machine is no failure. Tests set max_examples only below 25, where each is dear.
-settings.register_profile(
-    "quick", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("quick", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A shell that runs the tests in the background has SIGINT ignored, and all that they start would inherit it.

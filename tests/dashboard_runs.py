@@ -83,9 +83,7 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
 @contextmanager
 def served(*argv: str) -> Iterator[str]:
     """The address of a page that is served meanwhile."""
-    process = subprocess.Popen(
-        [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process.stdout.readline().split()[-1]
     finally:

@@ -51,9 +51,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
 
 
 def _start(words: list[str], folder: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
-    program = (
-        f"import sys; from distributed.cli.dask_{words[0]} import main; sys.argv[1:] = {words[1:]!r}; main()"
-    )
+    program = f"import sys; from distributed.cli.dask_{words[0]} import main; sys.argv[1:] = {words[1:]!r}; main()"
     log = stack.enter_context((folder / "log").open("wb"))
     # the tests' own functions are found by their package
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"

@@ -46,9 +46,7 @@ def in_columns(demands: Sequence[Demand], network: Network) -> max_min.Wants:
     )
 
 
-def shared(
-    rule: Rule, demands: Sequence[Demand], capacity: Mapping[DirectedLink, float], **options: Any
-) -> Filling:
+def shared(rule: Rule, demands: Sequence[Demand], capacity: Mapping[DirectedLink, float], **options: Any) -> Filling:
     """What the rule gives each demand."""
     network, ordered = Network(capacity), sorted(demands, key=lambda demand: demand.key)
     wants: Wants = in_columns(ordered, network)

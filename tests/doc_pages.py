@@ -98,9 +98,7 @@ def functions(page: str) -> list[list[str]]:
     found, file = list[list[str]](), ""
     for table in (ROOT / page).read_text().split("| function | of |")[1:]:
         found.append([])
-        for name, of in re.findall(
-            r"^\| `([\w.]+)` \| (?:`(\S+\.py)`)?", table.split("\n\n")[0], re.MULTILINE
-        ):
+        for name, of in re.findall(r"^\| `([\w.]+)` \| (?:`(\S+\.py)`)?", table.split("\n\n")[0], re.MULTILINE):
             file = of or file
             found[-1].append(f"{file} {name}")
     return found

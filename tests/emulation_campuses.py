@@ -35,9 +35,7 @@ def small_campus(
     coordinator = Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
     access = [Switch(f"s{i}", Tier.ACCESS, "b1") for i in range(1, switches + 1)]
     links = [Link("core", s.name, 40 * GBIT_PER_S) for s in access] + [Link("c0", "core", 10 * GBIT_PER_S)]
-    links += [
-        Link(h.name, access[i % switches].name, rate_bytes_per_s, delay_s) for i, h in enumerate(volunteers)
-    ]
+    links += [Link(h.name, access[i % switches].name, rate_bytes_per_s, delay_s) for i, h in enumerate(volunteers)]
     return Campus(
         "small",
         (Building("b1"),),
@@ -105,9 +103,7 @@ def machine() -> Machine:
         links=frozenset(line.split()[0] for line in links.splitlines()),
         namespaces=frozenset(_namespace(pid) for pid in [os.getpid(), *family]),
         holders=frozenset(family),
-        pins=frozenset(str(p) for p in pin_root.glob(f"{os.getpid():x}*"))
-        if pin_root.exists()
-        else frozenset(),
+        pins=frozenset(str(p) for p in pin_root.glob(f"{os.getpid():x}*")) if pin_root.exists() else frozenset(),
         mounts=Path("/proc/self/mounts").read_text(),
         descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208
     )

@@ -121,9 +121,7 @@ def begun_copy(path: Path, copy: StateCopy) -> tuple[CopiedSnapshot, list[Any]]:
 class AgentJobs(JobProcesses):
     """The jobs of an agent, over a real store; it keeps the events that the agent was handed."""
 
-    def __init__(
-        self, store: CheckpointStore, lease: LeaseFile, path: Path, forks: ForkServer, **how: Any
-    ) -> None:
+    def __init__(self, store: CheckpointStore, lease: LeaseFile, path: Path, forks: ForkServer, **how: Any) -> None:
         self.store, self.forks, self.events = store, forks, list[ev.Event]()
         super().__init__(store, lease, path / "logs", self.events.append, forks.launch, **how)
 

@@ -65,9 +65,7 @@ class Run:
 
         def found() -> list[Any]:
             facts = (fact for _, fact in read_facts(self.out / "journal.sqlite") if isinstance(fact, kind))
-            return [
-                fact for fact in facts if all(getattr(fact, key) == value for key, value in named.items())
-            ]
+            return [fact for fact in facts if all(getattr(fact, key) == value for key, value in named.items())]
 
         self.wait_until(lambda: len(found()) >= least, timeout_s=60.0)
         return found()[-1]

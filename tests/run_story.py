@@ -9,13 +9,7 @@ from functools import cache
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import generate
-from experiments.results.run_context import (
-    FidelityRecord,
-    ResearchSample,
-    RunContext,
-    SwitchProbe,
-    migration_shares,
-)
+from experiments.results.run_context import FidelityRecord, ResearchSample, RunContext, SwitchProbe, migration_shares
 from experiments.worlds.virtual import simulate
 from topologies.scale import Scale
 from topologies.spec import Campus, Role
@@ -56,13 +50,7 @@ def context(campus: Campus | None = None, seed: int = 1, until_s: float = 75.5) 
     last = f"h{sum(h.role is Role.VOLUNTEER for h in campus.hosts)}"
     research = [
         ResearchSample(
-            second + 1.0,
-            1.0,
-            "h1",
-            last,
-            capacity,
-            reserve,
-            capacity / WIRE_PER_PAYLOAD * rng.uniform(0.42, 0.97),
+            second + 1.0, 1.0, "h1", last, capacity, reserve, capacity / WIRE_PER_PAYLOAD * rng.uniform(0.42, 0.97)
         )
         for second in range(int(until_s))
     ]

@@ -69,10 +69,7 @@ def fields(record: type) -> int:
         if isinstance(node, ast.ClassDef) and node.name == record.__name__
     ]
     names = {
-        node.target.id
-        for node in body.body
-        if isinstance(node, ast.AnnAssign)
-        if isinstance(node.target, ast.Name)
+        node.target.id for node in body.body if isinstance(node, ast.AnnAssign) if isinstance(node.target, ast.Name)
     }
     for method in body.body:
         if isinstance(method, ast.FunctionDef) and method.name == "__init__":
@@ -107,10 +104,7 @@ def main() -> None:
         "fields of Cluster": (fields(Cluster), 45),
         "fields of JobState": (fields(JobState), 36),
         "fields of Policy": (fields(Policy), 14),
-        "docstrings without a head": (
-            len(headless(tracked(*(f"{folder}/*.py" for folder in PRODUCTION)))),
-            60,
-        ),
+        "docstrings without a head": (len(headless(tracked(*(f"{folder}/*.py" for folder in PRODUCTION)))), 60),
         "policy rows": (len(POLICIES), 18),
         "commands": (len(callable_ones), 30),
         "options and arguments": (sum(len(each.params) for each in callable_ones), 120),

@@ -177,9 +177,7 @@ class Body:
     def expect(self, key: tuple[str, int]) -> None:
         pass
 
-    async def run(
-        self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, peers: list[str]
-    ) -> None:
+    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, peers: list[str]) -> None:
         self._begin(do.StartWorkload(spec, attempt, restore, peers))
 
     async def end(self, key: tuple[str, int], grace_s: float) -> None:
@@ -436,9 +434,7 @@ class StreamedWorld(RecordedWorld):
 Disturb = Callable[[VirtualWorld], None]
 
 
-def on_heap(
-    scenario: Scenario, trace: Trace, costs: Overheads, disturb: Disturb, **options: Any
-) -> RecordedWorld:
+def on_heap(scenario: Scenario, trace: Trace, costs: Overheads, disturb: Disturb, **options: Any) -> RecordedWorld:
     """Played by the heap."""
     world = make_world(scenario, trace, costs=costs, quiet=False, kind=RecordedWorld, **options)
     disturb(world)

@@ -40,19 +40,11 @@ def test_summary_has_every_key_that_is_promised() -> None:
     for section, keys in REQUIRED.items():
         assert keys <= set(summary[section]), section
     assert summary["invariants_broken"] == []
-    assert (summary["world"], summary["scale"], summary["seed"]) == (
-        "live",
-        {"bytes": 1 / 250, "time": 1 / 40},
-        1,
-    )
+    assert (summary["world"], summary["scale"], summary["seed"]) == ("live", {"bytes": 1 / 250, "time": 1 / 40}, 1)
 
 
-@pytest.mark.parametrize(
-    ("level", "waited_s", "binds"), [(8.0, 0.2, True), (7.0, 0.2, False), (8.0, 2.9, False)]
-)
-def test_a_limit_of_r_that_keeps_jobs_from_waiting_is_said(
-    level: float, waited_s: float, binds: bool
-) -> None:
+@pytest.mark.parametrize(("level", "waited_s", "binds"), [(8.0, 0.2, True), (7.0, 0.2, False), (8.0, 2.9, False)])
+def test_a_limit_of_r_that_keeps_jobs_from_waiting_is_said(level: float, waited_s: float, binds: bool) -> None:
     """The target is 1.5 s; one job waits, the other is sent to on-demand at once."""
     facts = (
         submitted("waits"),
@@ -77,10 +69,7 @@ def test_empty_journal_has_figures_without_means() -> None:
 def test_job_that_was_stopped_and_forgotten_is_lost() -> None:
     stopped = (2.0, f.JobStopped("a", 1, "h1", "emergency", 5))
     assert told(submitted("a"), dispatched("a", 1, "h1", 1.0), stopped).jobs.lost == 1
-    assert (
-        told(submitted("a"), dispatched("a", 1, "h1", 1.0), stopped, (2.0, f.JobWaits("a", "full"))).jobs.lost
-        == 0
-    )
+    assert told(submitted("a"), dispatched("a", 1, "h1", 1.0), stopped, (2.0, f.JobWaits("a", "full"))).jobs.lost == 0
 
 
 def test_cost_and_delay_are_means_over_first_dispatches() -> None:
@@ -178,10 +167,7 @@ def test_research_of_one_link_is_added_up_over_its_flows() -> None:
 
 
 def test_kill_switch_figures_are_those_of_the_probes() -> None:
-    probes = (
-        SwitchProbe("h1", 1.0, "isolate", 2e-6, None, 5, 0),
-        SwitchProbe("h2", 2.0, "drain", 4e-6, 0.01, 7, 1),
-    )
+    probes = (SwitchProbe("h1", 1.0, "isolate", 2e-6, None, 5, 0), SwitchProbe("h2", 2.0, "drain", 4e-6, 0.01, 7, 1))
     found = told(context=replace(CONTEXT, switches=probes)).kill_switch
     assert (found.probes, found.connections_tried, found.connections_admitted) == (2, 12, 1)
     assert (found.set_to_closed_worst_s, found.first_drop_median_s) == (4e-6, 0.01)
@@ -208,14 +194,9 @@ def test_quantiles_interpolate_between_order_statistics(q: float, expected: floa
         ({}, ExitStatus.KEPT),
         ({"ended": "interrupted"}, ExitStatus.CUT_SHORT),
         ({"fidelity": RunVerdict(False, ["busy"], {})}, ExitStatus.CUT_SHORT),
-        (
-            {"fidelity": RunVerdict(False, ["busy"], {}), "invariants_broken": [Broken("a", "b", [])]},
-            ExitStatus.BROKEN,
-        ),
+        ({"fidelity": RunVerdict(False, ["busy"], {}), "invariants_broken": [Broken("a", "b", [])]}, ExitStatus.BROKEN),
     ],
 )
-def test_the_exit_status_says_whether_a_run_is_to_be_believed(
-    changed: dict[str, Any], status: ExitStatus
-) -> None:
+def test_the_exit_status_says_whether_a_run_is_to_be_believed(changed: dict[str, Any], status: ExitStatus) -> None:
     kept = summarise([], run_story.context())
     assert status_of(structs.replace(kept, **changed)) is status

@@ -85,9 +85,7 @@ def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(
     answer = p3.edf_stop(requests, 0.0, share, [])
     assert answer.admitted.keys() | answer.refused.keys() == {r.key for r in requests}
     assert not answer.admitted.keys() & answer.refused.keys()
-    flows = [
-        Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in requests if r.key in answer.admitted
-    ]
+    flows = [Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in requests if r.key in answer.admitted]
     rates = shared(max_min.fill, flows, share).rates
     for request in requests:
         if request.key in rates and rates[request.key] < math.inf:

@@ -196,9 +196,7 @@ def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_nu
 # ---------------------------------------------------------------- asked to end
 
 
-def test_a_job_that_is_asked_to_end_is_ended_with_grace_and_said_to_be_stopped_when_its_process_is_gone() -> (
-    None
-):
+def test_a_job_that_is_asked_to_end_is_ended_with_grace_and_said_to_be_stopped_when_its_process_is_gone() -> None:
     core = running()
     protect(core, 10.5)
     asked = core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.0)

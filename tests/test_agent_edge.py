@@ -103,9 +103,7 @@ async def test_marked_connections_leave_half_of_the_table(host, tmp_path):
     assert list(host.flows.items()) == []
 
 
-async def test_an_agent_that_starts_again_leaves_the_share_at_what_its_link_has_become(
-    host, tmp_path, monkeypatch
-):
+async def test_an_agent_that_starts_again_leaves_the_share_at_what_its_link_has_become(host, tmp_path, monkeypatch):
     # it is the machine's here
     monkeypatch.setattr("testbed.agent.io.kernel_maps.smooth_pacing", lambda: None)
     edge = edge_of(host, tmp_path)

@@ -70,9 +70,7 @@ def test_a_checkpoint_that_is_none_of_the_job_is_refused_and_not_spread(
     [refused] = facts_of(effects, f.CheckpointRefused)
     assert why in refused.reason
     assert {number: known.holders for number, known in campus.known.checkpoints.items()} == before
-    assert not [
-        e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.SendStored | m.Forget)
-    ]
+    assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.SendStored | m.Forget)]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -62,9 +62,7 @@ JOB = JobSpec("job", 1000, 0.1, 1000)
 TRUE = Expect(7, "job", 1, 999, "h1", "127.0.0.1", 10_000)
 
 
-async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are_collected(
-    tmp_path: Path,
-) -> None:
+async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are_collected(tmp_path: Path) -> None:
     with CheckpointStore(tmp_path / "own") as own:
         ingest(own, 5)
         async with receiving(tmp_path) as (store, shipping, address, events):
@@ -74,11 +72,7 @@ async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are
                 (directory / name).write_bytes(bytes(9))
             await send(own, 5, address, TRUE.ticket)
             assert [type(event) for event in events] == [ev.CheckpointReceived]
-            assert sorted(path.name for path in directory.iterdir()) == [
-                "5.manifest",
-                "5.payload",
-                "7.partial",
-            ]
+            assert sorted(path.name for path in directory.iterdir()) == ["5.manifest", "5.payload", "7.partial"]
             await shipping.drop("job", 2**62)
             assert list(directory.iterdir()) == []
             assert store.manifests() == []
@@ -104,9 +98,7 @@ async def test_checkpoint_that_is_being_sent_on_stays_until_its_transfer_has_end
             assert await arrives(8) == [8]
 
 
-async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one_stays(
-    tmp_path: Path,
-) -> None:
+async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one_stays(tmp_path: Path) -> None:
     """`job, sequence 2**62 - 1, step 99999`, pushed by a host that was not told to, made its receiver delete the true ones."""
     with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "forger") as forger:
         ingest(own, 5)

@@ -137,9 +137,6 @@ def test_a_host_that_sends_is_counted_at_every_look_and_what_leaves_it_as_left_s
     seen = watched(1.0, (0.55, leaves), (0.65, leaves))
     assert [at_s for at_s, _ in seen.counts] == [0.1, 0.6, 0.7]
     assert [since_s for _, since_s in seen.counts[1:]] == [0.1, 0.1]
-    sending = (
-        (0.45, lambda seen: seen.sends.update({("job", "h2"): ""})),
-        (0.95, lambda seen: seen.sends.clear()),
-    )
+    sending = ((0.45, lambda seen: seen.sends.update({("job", "h2"): ""})), (0.95, lambda seen: seen.sends.clear()))
     seen = watched(1.5, *sending)  # though nothing leaves
     assert [at_s for at_s, _ in seen.counts] == [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]

@@ -21,18 +21,7 @@ from tests.live_campus import command, live
 from topologies.errors import SpecError
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {
-    "numpy",
-    "scipy",
-    "numba",
-    "polars",
-    "matplotlib",
-    "trio",
-    "msgspec",
-    "mininet",
-    "typing",
-    "dataclasses",
-}
+HEAVY = {"numpy", "scipy", "numba", "polars", "matplotlib", "trio", "msgspec", "mininet", "typing", "dataclasses"}
 VIRTUAL, KERNEL = (ROOT / "docs/api.md").read_text().split("## On the kernel")
 
 
@@ -52,14 +41,8 @@ def policies() -> Iterator[None]:
 
 def test_importing_the_packages_imports_nothing_that_is_not_asked_for() -> None:
     program = "import sys; before = set(sys.modules); import experiments, testbed, topologies; print(*set(sys.modules) - before)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert {name.partition(".")[0] for name in done.stdout.split()} == {
-        "experiments",
-        "testbed",
-        "topologies",
-    }
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert {name.partition(".")[0] for name in done.stdout.split()} == {"experiments", "testbed", "topologies"}
     assert not HEAVY & set(done.stdout.split())
 
 
@@ -106,9 +89,7 @@ def test_a_table_has_its_columns_of_their_types_even_without_rows() -> None:
     for table in (*frames.TABLES, *frames.FACTS):
         for facts in ([], run_story.facts()):
             found = frames.frame(table, facts, context)
-            wanted = {
-                name: kinds[kind.removesuffix(" | None")] for name, kind in frames.columns(table).items()
-            }
+            wanted = {name: kinds[kind.removesuffix(" | None")] for name, kind in frames.columns(table).items()}
             assert dict(found.schema) == wanted, table
 
 

@@ -115,9 +115,7 @@ class TestStock:
         ("topo", "said"),
         [("campus,{}/wrong.toml", "wrong.toml"), ("campus", "campus"), ("three_tier,hosts=many", "hosts")],
     )
-    def test_wrong_argument_of_mn_is_said_and_cleans_nothing(
-        self, topo: str, said: str, tmp_path: Path
-    ) -> None:
+    def test_wrong_argument_of_mn_is_said_and_cleans_nothing(self, topo: str, said: str, tmp_path: Path) -> None:
         (tmp_path / "wrong.toml").write_text("name = 3\n")
         argv = ["-c", MN, "--custom", str(CUSTOM), "--topo", topo.format(tmp_path), *BRIDGES]
         done = in_own_network(tmp_path, *argv)
@@ -169,6 +167,4 @@ class TestStockOpenvSwitch:
         learning = f"{sys.executable} {REPOSITORY / 'docs/examples/learning_switch.py'}"
         commands = ["sh sleep 2", "pingall 2", "dpctl dump-flows -O OpenFlow13"]
         said = self.play(str(tmp_path / "tree.toml"), commands, tmp_path, learning)
-        assert (
-            "0% dropped" in said and "actions=CONTROLLER:65535" in said and "dl_dst=02:00:0a:00:01:01" in said
-        )
+        assert "0% dropped" in said and "actions=CONTROLLER:65535" in said and "dl_dst=02:00:0a:00:01:01" in said

@@ -19,9 +19,7 @@ def links(most_lost: float = 0.03, *, borrows: bool = False) -> LinkCapacity:
     return LinkCapacity(CAPACITY, ResearchReserve(beta=0.3, most_lost=most_lost), borrows=borrows)
 
 
-def free(
-    capacity: LinkCapacity, link: DirectedLink, now_s: float = 1.0, *, for_checkpoints: bool = False
-) -> float:
+def free(capacity: LinkCapacity, link: DirectedLink, now_s: float = 1.0, *, for_checkpoints: bool = False) -> float:
     column = capacity.free(now_s, for_checkpoints=for_checkpoints)
     return float(column[capacity.network.number[link]])
 
@@ -44,18 +42,14 @@ def test_measured_research_above_the_reserve_loses_what_it_may_and_no_more() -> 
 @pytest.mark.parametrize(
     ("asked", "kept"), [(0.0, 0.0), (10.0, 10.0), (30.0, 30.0), (30.5, 30.0), (60.0, 58.2), (1e9, 97.0)]
 )
-def test_checkpoints_that_borrow_leave_what_research_asks_for_of_its_reserve(
-    asked: float, kept: float
-) -> None:
+def test_checkpoints_that_borrow_leave_what_research_asks_for_of_its_reserve(asked: float, kept: float) -> None:
     lending = links(borrows=True)
     assert free(lending, ACCESS, for_checkpoints=True) == pytest.approx(100.0 * PAYLOAD_SHARE)
     lending.measured({ACCESS: asked})
     assert free(lending, ACCESS, for_checkpoints=True) == pytest.approx((100.0 - kept) * PAYLOAD_SHARE)
     assert free(lending, ACCESS) == pytest.approx((100.0 - max(30.0, kept)) * PAYLOAD_SHARE)
     assert free(lending, DOWN, for_checkpoints=True) == pytest.approx(100.0 * PAYLOAD_SHARE)
-    lending.changed(
-        {ACCESS: 50.0}
-    )  # measured to ask for more than it carries now, research asks for all of it
+    lending.changed({ACCESS: 50.0})  # measured to ask for more than it carries now, research asks for all of it
     least = 50.0 - max(min(asked, 15.0), 0.97 * min(asked, 50.0))
     assert free(lending, ACCESS, for_checkpoints=True) == pytest.approx(least * PAYLOAD_SHARE)
 
@@ -99,10 +93,7 @@ def test_nothing_is_reserved_on_a_trunk_that_drains_and_what_is_granted_there_st
 
 def test_the_rate_of_a_path_is_that_of_its_least_link() -> None:
     campus = three_tier(4, 2, 0)
-    capacity, routes = (
-        LinkCapacity(campus.capacity_bytes_per_s, ResearchReserve(), borrows=False),
-        Routes(campus),
-    )
+    capacity, routes = (LinkCapacity(campus.capacity_bytes_per_s, ResearchReserve(), borrows=False), Routes(campus))
     rates = np.arange(1.0, 1.0 + len(capacity.network.links))
     paths = PathCache(capacity.network, routes, 1)
     numbers = [capacity.network.number[link] for link in routes.route("h1", "h4")]

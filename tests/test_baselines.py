@@ -150,9 +150,7 @@ def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -
     assert (run.host, run.attempt) == (second, 2)
     assert run.downtime_s == pytest.approx(TAKEOVER_S * TIME, abs=0.01)
     assert sum(fact.work_lost_s for fact in world.of(f.WorkLost)) <= STEP_S
-    assert {order.destination.host for order in world.messages(m.SendStored)} <= {
-        world.jobs["a"].vault
-    }  # a copy
+    assert {order.destination.host for order in world.messages(m.SendStored)} <= {world.jobs["a"].vault}  # a copy
     assert run.step > 80
 
 

@@ -40,9 +40,7 @@ def test_it_counts_what_was_done_in_each_network_and_the_other_observer_counts_t
         inode = inode_of("self")
         with Observer({"here": inode}) as first:
             before = second.read(inode)
-            for _ in range(
-                DATAGRAMS
-            ):  # each meets no socket; a socket of its own is told of no earlier answer
+            for _ in range(DATAGRAMS):  # each meets no socket; a socket of its own is told of no earlier answer
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
                     client.sendto(b"?", ("127.0.0.1", 9))
             with suppress(ConnectionRefusedError):
@@ -65,9 +63,7 @@ def test_a_machine_without_bcc_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         BccObserver()
 
 
-def test_any_kernels_headers_will_do_and_none_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_any_kernels_headers_will_do_and_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bcc_observer, "KERNEL_BRINGS", ())
     monkeypatch.setattr(bcc_observer, "HEADERS", tmp_path)
     with pytest.raises(BpfError, match="kernel headers, of any kernel"):

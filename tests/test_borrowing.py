@@ -80,8 +80,4 @@ def test_checkpoints_borrow_unless_the_row_says_otherwise_or_nothing_is_enforced
     assert borrowing.context.borrows and not share.context.borrows
     assert live_row(scenario).borrows
     otherwise = {name for name, row in POLICIES.items() if not row.borrows}
-    assert otherwise == {
-        "reclaimnet-as-printed",
-        "share",
-        *(n for n, row in POLICIES.items() if not row.enforced),
-    }
+    assert otherwise == {"reclaimnet-as-printed", "share", *(n for n, row in POLICIES.items() if not row.enforced)}

@@ -11,22 +11,7 @@ from scapy.packet import Packet, Raw
 from bpf.errors import BpfError
 from bpf.layout import CREDIT_PER_BYTE, MAX_FLOWS, BucketMode, ClassId
 from bpf.maps import FlowKey, Traffic
-from tests.bpf_machine import (
-    DPORT,
-    DROP,
-    ETHER,
-    HERE,
-    KEY,
-    PASS,
-    THERE,
-    Ran,
-    SkBuff,
-    ip6,
-    run,
-    segment,
-    tcp4,
-    udp4,
-)
+from tests.bpf_machine import DPORT, DROP, ETHER, HERE, KEY, PASS, THERE, Ran, SkBuff, ip6, run, segment, tcp4, udp4
 
 # not `kernel`: programs and maps of each test are its own, and no clock is watched
 pytestmark = pytest.mark.stock_kernel
@@ -106,9 +91,7 @@ def test_any_other_address_or_port_is_another_flow(host):
         assert class_of(host, packet) is ClassId.RESEARCH
 
 
-@pytest.mark.parametrize(
-    "tags", [[Dot1Q(vlan=5)], [Dot1AD(vlan=7), Dot1Q(vlan=5)], [Dot1Q(vlan=7), Dot1Q(vlan=5)]]
-)
+@pytest.mark.parametrize("tags", [[Dot1Q(vlan=5)], [Dot1AD(vlan=7), Dot1Q(vlan=5)], [Dot1Q(vlan=7), Dot1Q(vlan=5)]])
 def test_up_to_two_vlan_tags_are_stepped_over(host, tags):
     put(host)
     packet = ETHER.copy()

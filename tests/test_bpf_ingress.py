@@ -135,10 +135,7 @@ def test_drain_hears_udp_for_connected_sockets_only(draining):
 @contextmanager
 def connection():
     """A TCP connection over loopback, as segments from its client to its server; and one to the listener from nobody."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
             (here, source), (there, port) = client.getsockname(), client.getpeername()

@@ -128,9 +128,7 @@ def test_super_packets_of_a_real_flow_are_charged_what_goes_over_the_wire(host):
         attach(socket.if_nametoindex("lo"), host)
         with socket.create_server(("127.0.0.1", 0)) as server:
             client = socket.create_connection(server.getsockname())
-            client.setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
-            )  # takes all at once: it is not read yet
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # takes all at once: it is not read yet
             client.settimeout(20)
             served, _ = server.accept()
             served.settimeout(20)
@@ -255,11 +253,7 @@ FORGED = {
     / Dot1Q(vlan=6)
     / IP(src=OTHER)
     / UDP(),
-    "three tags": Ether(src=OWN_MAC, dst=ETHER.dst)
-    / Dot1Q(vlan=5)
-    / Dot1Q(vlan=6)
-    / Dot1Q(vlan=7)
-    / tcp4()[IP],
+    "three tags": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1Q(vlan=5) / Dot1Q(vlan=6) / Dot1Q(vlan=7) / tcp4()[IP],
     "IPv4 cut short": bytes(ETHER / Dot1Q(vlan=5) / tcp4()[IP])[:30],  # untagged, the harness refuses it
     "IPv4 of version 5": ETHER / IP(version=5, src=str(HERE), dst=str(THERE)) / UDP(),
     "ARP of another address": arp(op="who-has", psrc=OTHER),
@@ -342,9 +336,7 @@ def test_what_is_beyond_its_bucket_is_dropped_and_what_has_room_goes_on(port: Po
         port.table.set(0, rule())
         frame = bytes(tcp4(payload=1_000))
         run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
-        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66, (
-            "headers of a super-packet's segments"
-        )
+        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66, "headers of a super-packet's segments"
 
     at_port(body)
 
@@ -352,9 +344,7 @@ def test_what_is_beyond_its_bucket_is_dropped_and_what_has_room_goes_on(port: Po
 @pytest.mark.parametrize("held", ["link", "own"])
 def test_debt_of_a_super_packet_in_segments_of_one_byte_is_paid_in_full(port: PortProgram, held: str) -> None:
     # headers are what is charged
-    frame = (
-        IP(src=str(HERE), dst=str(THERE), tos=CS1, options=[IPOption_NOP()] * 40) / UDP() / Raw(bytes(1400))
-    )
+    frame = IP(src=str(HERE), dst=str(THERE), tos=CS1, options=[IPOption_NOP()] * 40) / UDP() / Raw(bytes(1400))
     last_ns = getattr(PortStruct, held).offset + MeterStruct.bucket.offset + BucketStruct.last_ns.offset
 
     def body() -> None:

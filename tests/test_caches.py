@@ -62,10 +62,7 @@ def test_a_folder_that_cannot_be_written_is_stood_in_for_by_a_private_one(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     caches.private_cache.cache_clear()
     assert caches.kept_beside(tmp_path / "free") == tmp_path / "free"
-    assert (
-        caches.kept_beside(tmp_path / "file" / "objects")
-        == tmp_path / "cache" / "reclaimnet" / "file" / "objects"
-    )
+    assert caches.kept_beside(tmp_path / "file" / "objects") == tmp_path / "cache" / "reclaimnet" / "file" / "objects"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     caches.private_cache.cache_clear()

@@ -52,9 +52,7 @@ def forged(manifest: Manifest, **fields: object) -> Manifest:
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 17])
-def test_ingested_snapshot_is_there_to_the_byte_and_its_source_is_gone(
-    store: CheckpointStore, size: int
-) -> None:
+def test_ingested_snapshot_is_there_to_the_byte_and_its_source_is_gone(store: CheckpointStore, size: int) -> None:
     data = random.Random(1).randbytes(size)
     manifest = ingest(store, data)
     assert store.payload(manifest).read_bytes() == data
@@ -212,9 +210,7 @@ def test_checkpoint_goes_on_with_no_later_one_that_was_given_up(stores: Stores) 
 def test_later_checkpoint_goes_on_with_what_arrived_of_the_newest_that_was_given_up(stores: Stores) -> None:
     data, other = content(6), content(6, seed=3)
     changed = data[: 2 * CHUNK] + content(1, seed=9) + data[3 * CHUNK : 5 * CHUNK]  # and a chunk shorter
-    oldest, earlier, later = (
-        ingest(stores.origin, each, n) for n, each in enumerate((other, data, changed), 1)
-    )
+    oldest, earlier, later = (ingest(stores.origin, each, n) for n, each in enumerate((other, data, changed), 1))
     unlike, first = stores.standby.begin(oldest), stores.standby.begin(earlier)
     put(unlike, other, *range(5))
     put(first, data, 0, 2, 4, 5)
@@ -413,9 +409,7 @@ def prepare(root: Path) -> bytes:
 
 
 @pytest.mark.parametrize("operation", ["ingest", "receive", "recycle", "drop"])
-def test_killed_at_any_step_the_store_opens_with_only_whole_checkpoints(
-    tmp_path: Path, operation: str
-) -> None:
+def test_killed_at_any_step_the_store_opens_with_only_whole_checkpoints(tmp_path: Path, operation: str) -> None:
     deaths = 0
     for step in range(1, 60):
         root = tmp_path / str(step)

@@ -36,12 +36,8 @@ def files(stores: Stores, folder: str = "job") -> list[str]:
     return sorted(path.name for path in (stores.standby.root / folder).iterdir())
 
 
-@pytest.mark.parametrize(
-    ("before", "chunks", "tail"), [(4, 3, 1), (4, 4, 0), (4, 5, 77), (4, 8, 0), (9, 2, 0)]
-)
-def test_next_reception_is_written_over_the_dropped_file(
-    stores: Stores, before: int, chunks: int, tail: int
-) -> None:
+@pytest.mark.parametrize(("before", "chunks", "tail"), [(4, 3, 1), (4, 4, 0), (4, 5, 77), (4, 8, 0), (9, 2, 0)])
+def test_next_reception_is_written_over_the_dropped_file(stores: Stores, before: int, chunks: int, tail: int) -> None:
     dropped, data = stores.spare(content(before, 1)), content(chunks, 2, tail)
     assert files(stores) == ["1.partial"]
     reception = stores.begin(data)
@@ -75,9 +71,7 @@ def _rot(spare: Path) -> None:
         file.write(b"rot")
 
 
-@pytest.mark.parametrize(
-    ("harm", "missing"), [(_rot, [2]), (lambda spare: os.truncate(spare, 0), [0, 1, 2, 3])]
-)
+@pytest.mark.parametrize(("harm", "missing"), [(_rot, [2]), (lambda spare: os.truncate(spare, 0), [0, 1, 2, 3])])
 def test_spare_that_a_stranger_changed_counts_as_far_as_it_hashes_right(
     stores: Stores, harm: Callable[[Path], None], missing: list[int]
 ) -> None:

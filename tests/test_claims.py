@@ -37,9 +37,7 @@ def check(kind: ClaimKind, outcome: ClaimOutcome) -> Check:
         (10.3, 10.1, 10.5, ClaimOutcome.UNDECIDED),
     ],
 )
-def test_near_is_judged_by_the_whole_interval(
-    measured: float, low: float, high: float, outcome: ClaimOutcome
-) -> None:
+def test_near_is_judged_by_the_whole_interval(measured: float, low: float, high: float, outcome: ClaimOutcome) -> None:
     found = near(ClaimKind.VALUE, "text", value(measured, low, high), 10.0, 0.02)
     assert found.outcome is outcome
     assert "wanted 10" in found.detail
@@ -105,13 +103,7 @@ def test_what_is_beyond_the_paper_moves_no_verdict_and_is_shown() -> None:
 ROW = Value("a, with comma", 'sys "x"', "cost", "h", 0.1 + 0.2, 1 / 3, 2 / 3, 7, 0.3, None, 1e-300, "a note")
 POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, -1e-17, 1e17)
 VALUES = Values(
-    (ROW, Value("b", "y", "delay", "", np.float64(-0.0))),
-    (POINT,),
-    {"k": "10"},
-    False,
-    (1, 3),
-    2.5,
-    provenance(),
+    (ROW, Value("b", "y", "delay", "", np.float64(-0.0))), (POINT,), {"k": "10"}, False, (1, 3), 2.5, provenance()
 )
 
 
@@ -129,9 +121,7 @@ def test_a_value_that_is_not_there_is_refused_with_what_is() -> None:
         VALUES.find("b", "y", "cost")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [('"group"', '"grup"'), ('"seeds": 1', '"seeds": "much"'), ("]", "")]
-)
+@pytest.mark.parametrize(("before", "after"), [('"group"', '"grup"'), ('"seeds": 1', '"seeds": "much"'), ("]", "")])
 def test_a_file_that_was_spoilt_is_refused_by_name(tmp_path: Path, before: str, after: str) -> None:
     write(VALUES, path := tmp_path / "spoilt.json")
     path.write_text(path.read_text().replace(before, after, 1))
@@ -234,9 +224,7 @@ def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, l
     verdict = judge(CLAIM, changed(Values(tuple(rows())), system, quantity, measured, group=most))
     assert verdict.level is level
     failed = [
-        check.text
-        for check in verdict.checks
-        if check.kind is ClaimKind.BEYOND and check.outcome is ClaimOutcome.FAILS
+        check.text for check in verdict.checks if check.kind is ClaimKind.BEYOND and check.outcome is ClaimOutcome.FAILS
     ]
     assert ["r_max = 8" in text for text in failed] == ([True] if system == queue.CAPPED else [])
 
@@ -247,10 +235,7 @@ def test_fewer_than_six_seeds_have_no_interval_and_decide_nothing() -> None:
         check = below(ClaimKind.VALUE, "less than 2", found, 2.0)
         assert (found.low is None) == (seeds == 5)
         assert check.outcome is (ClaimOutcome.UNDECIDED if seeds == 5 else ClaimOutcome.HOLDS)
-    assert (
-        below(ClaimKind.VALUE, "one run", mean_row("g", "s", "q", "h", [1.0]), 2.0).outcome
-        is ClaimOutcome.HOLDS
-    )
+    assert below(ClaimKind.VALUE, "one run", mean_row("g", "s", "q", "h", [1.0]), 2.0).outcome is ClaimOutcome.HOLDS
 
 
 def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:

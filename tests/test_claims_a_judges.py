@@ -67,11 +67,7 @@ def table4() -> Iterator[Value]:
 
 def fig3() -> Iterator[Value]:
     pair = " / ".join(a_fig3.PAIR)
-    for quantity, ratio in (
-        ("median", a_fig3.MEDIAN_RATIO),
-        ("p99", a_fig3.P99_RATIO),
-        ("median per GB", 0.6),
-    ):
+    for quantity, ratio in (("median", a_fig3.MEDIAN_RATIO), ("p99", a_fig3.P99_RATIO), ("median per GB", 0.6)):
         yield value(a_fig3.RATIOS, pair, quantity, ratio)
     yield value(a_fig3.GROUP, "reclaimnet", "same building", 71.0)
     yield value(a_fig3.GROUP, "random-dst", "same building", 27.0)
@@ -130,9 +126,7 @@ def test_the_papers_own_world_is_reproduced(name: str) -> None:
 
 
 @pytest.mark.parametrize(("apart", "outcome"), [(-9.0, ClaimOutcome.HOLDS), (9.0, ClaimOutcome.FAILS)])
-def test_lost_gpu_time_is_judged_beside_table_3_and_moves_no_verdict(
-    apart: float, outcome: ClaimOutcome
-) -> None:
+def test_lost_gpu_time_is_judged_beside_table_3_and_moves_no_verdict(apart: float, outcome: ClaimOutcome) -> None:
     claim, values = world("table3")
     row = value(a_table3.RATIOS, "reclaimnet - slurm-pr", "lost GPU time", apart)
     verdict = judge(claim, Values((*values.rows, row)))
@@ -208,25 +202,13 @@ def test_degradation_that_the_fluid_world_decides_is_not_judged() -> None:
         ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), -1.0, Level.NOT_REPRODUCED),
         ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), 6.7, Level.ORDERING),
         ("table3", (a_table3.GROUP, "bamboo", "downtime"), 5.0, Level.ORDERING),
-        (
-            "table3",
-            (a_table3.RATIOS, "reclaimnet - tv-fixed-interval", "work loss"),
-            0.1,
-            Level.NOT_REPRODUCED,
-        ),
+        ("table3", (a_table3.RATIOS, "reclaimnet - tv-fixed-interval", "work loss"), 0.1, Level.NOT_REPRODUCED),
         ("gap", (a_gap.ON_CAMPUS, a_gap.TV_FI, "measured gap"), -1.3, Level.ORDERING),
         ("drift", ("after / before", "reclaimnet", "loss per event"), 1.2, Level.ORDERING),
-        (
-            "drift",
-            (f"{a_drift.LOSS}, after", "reclaimnet - static", "loss per event"),
-            1.0,
-            Level.NOT_REPRODUCED,
-        ),
+        ("drift", (f"{a_drift.LOSS}, after", "reclaimnet - static", "loss per event"), 1.0, Level.NOT_REPRODUCED),
     ],
 )
-def test_one_wrong_number_is_seen(
-    name: str, where: tuple[str, str, str], measured: float, level: Level
-) -> None:
+def test_one_wrong_number_is_seen(name: str, where: tuple[str, str, str], measured: float, level: Level) -> None:
     claim, values = world(name)
     assert judge(claim, changed(values, *where[1:], measured, group=where[0])).level is level
 
@@ -243,9 +225,7 @@ def test_what_did_not_happen_is_undecided() -> None:
     assert "happened" in check.detail
 
 
-def test_the_page_of_results_says_what_no_check_judges_and_names_claims_that_are_there(
-    tmp_path: Path,
-) -> None:
+def test_the_page_of_results_says_what_no_check_judges_and_names_claims_that_are_there(tmp_path: Path) -> None:
     text = results_page(tmp_path)
     assert f"have not been run: {', '.join(CLAIMS)}." in text
     for item, why in NOT_COVERED.items():
@@ -260,10 +240,6 @@ def test_a_parameter_that_changes_no_run_is_no_value_that_holds() -> None:
         for value in swept:
             end = 1.0 if parameter == "alpha" else 1.01
             name = f"{fig9.cell(parameter, value)} / {standard}"
-            rows.append(
-                Value(f"{parameter}, over default", name, WORK_LOSS.quantity, "ratio", 1.0, 1.0, end, 6)
-            )
-    found = [
-        c for c in fig9.checks(Values(tuple(rows))) if WORK_LOSS.quantity in c.text and "alpha" in c.text
-    ]
+            rows.append(Value(f"{parameter}, over default", name, WORK_LOSS.quantity, "ratio", 1.0, 1.0, end, 6))
+    found = [c for c in fig9.checks(Values(tuple(rows))) if WORK_LOSS.quantity in c.text and "alpha" in c.text]
     assert {check.kind for check in found} == {ClaimKind.BEYOND} and len(found) == 3

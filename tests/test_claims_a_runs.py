@@ -13,15 +13,7 @@ from experiments.claims.framework.values import file_of, read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.pages import PICTURE, results_page, write_index
 from experiments.claims.paper_a import campus_numbers as numbers
-from experiments.claims.paper_a import (
-    campus_result,
-    campus_runs,
-    drift,
-    drift_runs,
-    gap,
-    gap_runs,
-    reclaim_bursts,
-)
+from experiments.claims.paper_a import campus_result, campus_runs, drift, drift_runs, gap, gap_runs, reclaim_bursts
 from experiments.claims.paper_a.campus_runs import Variation, Wanted
 from experiments.claims.paper_b import learning
 from experiments.claims.paper_b.learning import LearningSize
@@ -82,9 +74,7 @@ def test_a_claim_goes_from_runs_to_values_picture_verdict_and_pages(name: str, o
     if name == "B4":  # of two seeds none has an interval
         cost = next(row for row in values.rows if row.quantity == "cost")
         shown = [line for line in results if line.startswith(f"| {cost.system} |")]
-        assert any(f"{cost.measured:.4g}" in line for line in shown) and not any(
-            "[" in line for line in shown
-        )
+        assert any(f"{cost.measured:.4g}" in line for line in shown) and not any("[" in line for line in shown)
 
 
 def test_every_table_and_figure_of_the_evaluation_has_a_claim() -> None:
@@ -164,8 +154,7 @@ def test_following_a_constant_state_saves_nothing_and_losses_are_those_of_young(
 def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
     short = reclaim_bursts.SHORT_S
     kept, taken = (
-        reclaim_bursts.play(reclaim_bursts.Wave(system, 5, short, False, 1))
-        for system in ("reclaimnet", "no-tc-bpf")
+        reclaim_bursts.play(reclaim_bursts.Wave(system, 5, short, False, 1)) for system in ("reclaimnet", "no-tc-bpf")
     )
     assert kept["degradation"] == 0.0
     assert taken["degradation"] > 0.3

@@ -13,16 +13,7 @@ from experiments.claims.framework.values import Value, Values, ValuesError
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.paper_b import learning, learning_runs
 from experiments.claims.paper_b.learning import LearningCase
-from experiments.claims.paper_b.learning_runs import (
-    AGE,
-    ALGORITHM1,
-    FIXED,
-    LARGE,
-    REPLAY,
-    SMALL,
-    label,
-    labels,
-)
+from experiments.claims.paper_b.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, label, labels
 from experiments.claims.registry import CLAIMS
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.controller_runs import STEP_PER_H, follow
@@ -86,9 +77,7 @@ def test_one_wrong_number_of_algorithm_1_is_seen(
     claim: Claim, cases: tuple[LearningCase, ...], start: float, quantity: str, off: float, level: Level
 ) -> None:
     exact = cases[0].exact
-    wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(
-        quantity, exact.cost_star
-    )
+    wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(quantity, exact.cost_star)
     verdict = judge(claim, changed(of(cases), label(ALGORITHM1, start), quantity, wrong))
     assert verdict.level is level
     assert label(ALGORITHM1, start) in verdict.because
@@ -105,12 +94,8 @@ def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
     assert "undecided" in verdict.because
 
 
-@pytest.mark.parametrize(
-    ("claim", "counts"), [*zip(OF_PAPER_B, ((4, 8), (8, 12), (2, 4), (4, 6)), strict=True)]
-)
-def test_the_cost_of_one_slot_repeats_the_delay_and_counts_once(
-    claim: Claim, counts: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(("claim", "counts"), [*zip(OF_PAPER_B, ((4, 8), (8, 12), (2, 4), (4, 6)), strict=True)])
+def test_the_cost_of_one_slot_repeats_the_delay_and_counts_once(claim: Claim, counts: tuple[int, int]) -> None:
     """Figs. 2 and 4 have one slot: a check of delay and cost together from each start, 3 and 5 several."""
     verdict = judge(claim, of(learning.FIGURES[claim.name]))
     assert tuple(verdict.held(kind)[1] for kind in (ClaimKind.VALUE, ClaimKind.ORDERING)) == counts

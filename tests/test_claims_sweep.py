@@ -67,9 +67,7 @@ def test_several_workers_are_other_processes_and_one_is_this(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("seeds", "workers"), [((1,), 1), ((), 1), ((3, 3), 1), (None, 0)])
-def test_sizes_that_make_no_sense_are_refused(
-    tmp_path: Path, seeds: tuple[int, ...] | None, workers: int
-) -> None:
+def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, seeds: tuple[int, ...] | None, workers: int) -> None:
     with pytest.raises((SpecError, ValueError), match="at least"):
         Config(tmp_path, seeds=seeds, workers=workers)
 

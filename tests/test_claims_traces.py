@@ -44,12 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_file_is_a_record_and_the_zones_of_a_folder_are_one_more(folder: Path) -> None:
-    assert [record.name for record in records(folder)] == [
-        "lives",
-        "region/a",
-        "region/b",
-        "region, all zones",
-    ]
+    assert [record.name for record in records(folder)] == ["lives", "region/a", "region/b", "region, all zones"]
     assert len(records(folder)[-1].files) == 2
 
 
@@ -79,9 +74,7 @@ def test_a_host_is_gone_when_the_record_says_and_told_so_before() -> None:
     assert [e.at_s for e in with_notice(events, 0.0, 1e4)] == [10.0, 200.0, 500.0, 600.0]
 
 
-def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_of_what_is_lent(
-    folder: Path,
-) -> None:
+def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_of_what_is_lent(folder: Path) -> None:
     zones = records(folder)[-1]
     scenario, trace = recorded_campus(TraceRun(TraceCase(zones, 30.0, False), "reclaimnet", 1, 14.0))
     assert len(scenario.volunteers) == 5
@@ -96,9 +89,7 @@ def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_o
 def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path) -> None:
     """Counts that were written down at their changes, and more instances than are played."""
     hours = [0, 4, 3, 5, 0, 2]
-    (tmp_path / "counts.csv").write_text(
-        "time,n\n" + "".join(f"{n * 3600},{count}\n" for n, count in enumerate(hours))
-    )
+    (tmp_path / "counts.csv").write_text("time,n\n" + "".join(f"{n * 3600},{count}\n" for n, count in enumerate(hours)))
     many = {"metadata": {"gap_seconds": 3600}, "data": [200, 100] * 6}
     (tmp_path / "many.json").write_text(json.dumps(many))
     expected = {
@@ -157,9 +148,7 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     assert (again / "index.html").exists() and again.joinpath("traces").with_suffix(PICTURE).exists()
 
 
-def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_several_files_do_not(
-    folder: Path,
-) -> None:
+def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_several_files_do_not(folder: Path) -> None:
     """`reclaimnet` loses 1 and 2 more than Slurm on the two zones, in all cases of each, and 100 on both together."""
     more = {"region/a": 1.0, "region/b": 2.0, "region, all zones": 100.0}
     found = {

@@ -25,8 +25,7 @@ def scenario_of(seed: int, seconds: float = 25.0, **protocol: Any) -> Scenario:
     """The demo, every host at a distance of its own: no two messages arrive at one moment, so no order is left to chance."""
     demo = demo_scenario(hosts=6, seconds=seconds, seed=seed)
     far = tuple(
-        replace(link, delay_s=1e-4 * (number + 1) + 1.7e-6 * number**2)
-        for number, link in enumerate(demo.campus.links)
+        replace(link, delay_s=1e-4 * (number + 1) + 1.7e-6 * number**2) for number, link in enumerate(demo.campus.links)
     )
     return replace(demo, campus=replace(demo.campus, links=far), protocol=replace(demo.protocol, **protocol))
 
@@ -113,9 +112,7 @@ def test_they_agree_on_connections_that_break_and_agents_that_die(seed: int, tmp
 
 
 @pytest.mark.parametrize("down_s", [0.05, 1.6])
-def test_they_agree_on_a_coordinator_that_dies_and_begins_again_from_its_journal(
-    down_s: float, tmp_path: Path
-) -> None:
+def test_they_agree_on_a_coordinator_that_dies_and_begins_again_from_its_journal(down_s: float, tmp_path: Path) -> None:
     heap, live = both(scenario_of(3), tmp_path, lambda world: world.restart_coordinator(7.77, down_s))
     assert_same(said(heap), said(live))
     assert f.CoordinatorRestarted in kinds(live)

@@ -94,9 +94,7 @@ def test_journeys_count_from_the_first_submission() -> None:
 
 def test_the_page_shows_both_runs_and_says_why_it_does_not_judge() -> None:
     live, virtual = played(SLOW), played()
-    busy = replace(
-        live, context=replace(live.context, fidelity=FidelityRecord(False, ("processors <busy>",)))
-    )
+    busy = replace(live, context=replace(live.context, fidelity=FidelityRecord(False, ("processors <busy>",))))
     measured = measure_costs(live.facts, SCENARIO.scale.apply(TRACE), Overheads())
     judged = compare(busy, virtual)
     text = page("two <worlds>", busy, virtual, judged, judged, measured, Overheads())

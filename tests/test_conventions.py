@@ -103,14 +103,7 @@ def test_json_of_the_doctor_is_what_its_table_tells() -> None:
 
 def test_every_key_of_json_is_documented() -> None:
     text = DOCS.read_text()
-    structs = (
-        status.CampusStatus,
-        status.HostAndSwitch,
-        status.OwnerSwitch,
-        m.JobStatus,
-        m.EndedJob,
-        m.Status,
-    )
+    structs = (status.CampusStatus, status.HostAndSwitch, status.OwnerSwitch, m.JobStatus, m.EndedJob, m.Status)
     keys = {field.name for each in structs for field in msgspec.structs.fields(each)}
     keys |= set(Capability.__dataclass_fields__)
     assert {key for key in keys if f"`{key}`" not in text} == set()

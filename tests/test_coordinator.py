@@ -34,13 +34,9 @@ def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connect
     core = world.coordinator
     core.handle(ev.AgentGone(host, "cut"), world.now_s)
     claims = [m.JobClaim("a", 1, 0)]
-    hello = m.Hello(
-        host, 1, 7200, claims, [], [], True, sending=[("a", standby), ("a", "h9"), ("b", standby)]
-    )
+    hello = m.Hello(host, 1, 7200, claims, [], [], True, sending=[("a", standby), ("a", "h9"), ("b", standby)])
     effects = core.handle(ev.AgentSaid(host, hello), world.now_s)
-    cancelled = [
-        e.message for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.CancelTransfers)
-    ]
+    cancelled = [e.message for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.CancelTransfers)]
     assert cancelled == [m.CancelTransfers("a", "h9"), m.CancelTransfers("b", standby)]
 
 
@@ -59,9 +55,7 @@ def test_a_rate_that_fell_to_nothing_is_sent_again_to_a_host_whose_connection_wa
 
 
 # ---------------------------------------------------------------- planned migrations
-@pytest.mark.parametrize(
-    ("payload_bytes", "notice_s", "part"), [(16_000_000, 20.0, 0.5), (30_000_000, 7.5, 1.0)]
-)
+@pytest.mark.parametrize(("payload_bytes", "notice_s", "part"), [(16_000_000, 20.0, 0.5), (30_000_000, 7.5, 1.0)])
 def test_a_move_at_a_constant_rate_has_half_the_time_and_one_too_big_for_that_all_of_it(
     payload_bytes: int, notice_s: float, part: float
 ) -> None:
@@ -200,11 +194,7 @@ def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
 def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
     first, *_ = (e for e in core.handle(ev.SubmitAsked(job("a"), 0.0, 7), 1.0) if isinstance(e, do.Answer))
-    assert (
-        core.handle(ev.SubmitAsked(job("a"), 0.0, 7), 2.0)
-        == [do.Answer(7, m.Accepted("a", before=True))]
-        != [first]
-    )
+    assert core.handle(ev.SubmitAsked(job("a"), 0.0, 7), 2.0) == [do.Answer(7, m.Accepted("a", before=True))] != [first]
     [other] = core.handle(ev.SubmitAsked(job("a", 5), 0.0, 7), 3.0)
     assert isinstance(other.message, m.Rejected)
 
@@ -245,9 +235,7 @@ def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses
     calm_and_finish(world)
 
 
-def test_job_that_cannot_read_its_checkpoints_begins_anew_and_they_are_of_no_use_any_more(
-    world: World,
-) -> None:
+def test_job_that_cannot_read_its_checkpoints_begins_anew_and_they_are_of_no_use_any_more(world: World) -> None:
     starts_that_fail(world, MOST_FAILED_STARTS + 1)
     world.run(world.now_s + 5.0)
     running = world.of(f.JobRunning)[-1]

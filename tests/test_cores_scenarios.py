@@ -33,9 +33,7 @@ def test_what_follows_is_what_the_transcript_has(path: Path) -> None:
         outcome = play(parse(text, path.name), tells_story=True)
     failure = outcome.failure
     assert failure is None, "\n".join([failure.subject, failure.rule, *failure.story])
-    followed = [
-        f"{at_s:8.3f}  {describe(fact)}\n" for at_s, fact in outcome.facts if isinstance(fact, DECISIVE)
-    ]
+    followed = [f"{at_s:8.3f}  {describe(fact)}\n" for at_s, fact in outcome.facts if isinstance(fact, DECISIVE)]
     told = text.partition(FOLLOWS)[0] + FOLLOWS + "".join(followed)
     if "REWRITE" in os.environ:
         path.write_text(told)

@@ -144,10 +144,7 @@ class _Listed:
 def test_what_agents_count_becomes_what_flows_get() -> None:
     meter = HeartbeatRates()
     flow = FlowCount("j1:7>h2", 1000, 500.0, 0, 2.0)
-    assert meter.take("h1", 1.0, Heartbeat(1, [JobClaim("j1", 1, 5)], flows=[flow])) == (
-        {"j1": 5},
-        {"j1:h1>h2": 500.0},
-    )
+    assert meter.take("h1", 1.0, Heartbeat(1, [JobClaim("j1", 1, 5)], flows=[flow])) == ({"j1": 5}, {"j1:h1>h2": 500.0})
     flow = FlowCount("j1:7>h2", 4000, 500.0, 0, 4.0)
     assert meter.take("h1", 3.0, Heartbeat(2, [], flows=[flow])) == ({}, {"j1:h1>h2": 1500.0})
     assert meter.take("h1", 4.0, Heartbeat(3, [])) == ({}, {"j1:h1>h2": 0.0})
@@ -301,14 +298,7 @@ def test_only_a_token_of_this_page_lets_one_act() -> None:
     owner = {"id": "c", "pid": os.getpid(), "pin_dir": "/nowhere", "hosts": ["h1"], "volunteers": ["h1"]}
     switches = Switches(RunningCampus(owner))
     assert switches.allows(f"Bearer {switches.token}")
-    for wrong in (
-        "",
-        "Bearer",
-        "Bearer ",
-        f"Basic {switches.token}",
-        f"Bearer {switches.token}x",
-        "Bearer é",
-    ):
+    for wrong in ("", "Bearer", "Bearer ", f"Basic {switches.token}", f"Bearer {switches.token}x", "Bearer é"):
         assert not switches.allows(wrong)
     for wish in (
         OwnerRequest("h2", "reclaim"),
@@ -344,16 +334,8 @@ def test_that_this_user_may_not_ask_is_no_coordinator_that_does_not_answer(tmp_p
     assert (health.watched, health.forbidden) == (False, True)
 
 
-def test_who_may_use_a_switch_is_said_to_one_who_may_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner_entry = {
-        "id": "c",
-        "pid": os.getpid(),
-        "pin_dir": str(tmp_path),
-        "hosts": ["h1"],
-        "volunteers": ["h1"],
-    }
+def test_who_may_use_a_switch_is_said_to_one_who_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner_entry = {"id": "c", "pid": os.getpid(), "pin_dir": str(tmp_path), "hosts": ["h1"], "volunteers": ["h1"]}
     campus = RunningCampus(owner_entry)
     pin = Path(campus.switch_pin("h1"))
     pin.parent.mkdir()

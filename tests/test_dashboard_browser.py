@@ -198,9 +198,7 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
             {"Authorization": "Bearer x"},
             {"Authorization": f"Bearer {token}", "Origin": "http://x.example"},
         ):
-            told = page.request.post(
-                f"{root}/api/switch", data={"host": "h2", "do": "reclaim"}, headers=headers
-            )
+            told = page.request.post(f"{root}/api/switch", data={"host": "h2", "do": "reclaim"}, headers=headers)
             assert told.status in (401, 403)
         assert owner.look(Path(campus.switch_pin("h2"))).mode is Mode.OFF
         shown.close()

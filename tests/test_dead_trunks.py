@@ -53,9 +53,7 @@ def campuses(draw: st.DrawFn) -> Campus:
     hosts += [Host(f"h{n}", "b", Role.VOLUNTEER, next(addresses), "g", 1) for n in range(1, len(at) + 1)]
     links += [Link(host.name, switch, 1e8) for host, switch in zip(hosts, [at[0], *at], strict=True)]
     switches = tuple(Switch(name, Tier.ACCESS, "b") for name in draw(st.permutations(names)))
-    return Campus(
-        "c", (Building("b"),), tuple(hosts), switches, tuple(links), (GPU,), fabric=Fabric.OPENVSWITCH
-    )
+    return Campus("c", (Building("b"),), tuple(hosts), switches, tuple(links), (GPU,), fabric=Fabric.OPENVSWITCH)
 
 
 def some_dead(campus: Campus, picks: list[int]) -> frozenset[frozenset[str]]:
@@ -84,9 +82,7 @@ def test_grants_are_charged_on_the_way_that_the_tables_forward(campus: Campus, p
         for b in topology.stations:
             route = routes.route(a.host, b.host)
             nodes = [a.host, *(step.target for step in route)]
-            assert len(set(nodes)) == len(nodes) and all(
-                y in campus.neighbours[x] for x, y in pairwise(nodes)
-            )
+            assert len(set(nodes)) == len(nodes) and all(y in campus.neighbours[x] for x, y in pairwise(nodes))
             assert routes.is_live(a.host, b.host) == (b.host in near)
             assert list(reversed([(y, x) for x, y in route])) == list(routes.route(b.host, a.host))
             if a.switch != b.switch:
@@ -174,9 +170,7 @@ def test_migration_without_a_way_is_degraded_at_once() -> None:
     world.links.set(leaf, "s2", 0.0)
     degraded = [(when, fact) for when, fact in world.facts if isinstance(fact, f.MigrationDegraded)]
     assert [when for when, _ in degraded] == [at_s]
-    assert not any(
-        flow.traffic_class is TrafficClass.PLANNED for flow in world.coordinator.cluster.flows.values()
-    )
+    assert not any(flow.traffic_class is TrafficClass.PLANNED for flow in world.coordinator.cluster.flows.values())
     for spine in ("s1", "s2"):
         world.after(1.0, lambda spine=spine: world.links.set(leaf, spine, 1.0))
     world.run(at_s + 19.0)

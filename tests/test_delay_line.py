@@ -143,9 +143,7 @@ class TestKernel:
 
 
 @pytest.mark.kernel
-def test_delay_is_refused_before_anything_exists_where_nothing_can_make_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_delay_is_refused_before_anything_exists_where_nothing_can_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> str:
         raise SetupError("no C compiler")
 
@@ -329,10 +327,7 @@ class Links:
             assert heard > 0, (nodes, text, story)
         if heard:
             least_ms = float(re.findall(r"= ([0-9.]+)/", text)[0])
-            assert least_ms >= 1e3 * sum(each.delay_s - each.jitter_s for each in there + back) - 0.01, (
-                nodes,
-                story,
-            )
+            assert least_ms >= 1e3 * sum(each.delay_s - each.jitter_s for each in there + back) - 0.01, (nodes, story)
 
     def _switch(self, host: str) -> str:
         return self.net.plan.host_cables[host].a.node

@@ -43,11 +43,7 @@ def test_reference_pages_are_those_that_the_program_makes_today() -> None:
 
 def test_a_figure_between_marks_is_that_of_its_values_file() -> None:
     made = generator()
-    [row] = [
-        row
-        for row in made.values_of("B4").rows
-        if (row.system, row.quantity) == ("Algorithm 1 from 6", "cost")
-    ]
+    [row] = [row for row in made.values_of("B4").rows if (row.system, row.quantity) == ("Algorithm 1 from 6", "cost")]
     key = "B4/Poisson_jobs_and_spots/Algorithm_1_from_6/cost:~.3f"
     shown = f"{row.measured:.3f} [{row.low:.3f}, {row.high:.3f}]"
     assert made.filled(f"It costs <!--={key}-->8.0<!--=--> h.") == f"It costs <!--={key}-->{shown}<!--=--> h."
@@ -92,9 +88,7 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
 
 
 def test_every_example_of_the_docs_is_shown_on_a_page() -> None:
-    shown = {
-        name for page in PAGES for name in re.findall(r'^--8<-- "(.+)"$', page.read_text(), re.MULTILINE)
-    }
+    shown = {name for page in PAGES for name in re.findall(r'^--8<-- "(.+)"$', page.read_text(), re.MULTILINE)}
     named = "".join(page.read_text() for page in PAGES)
     for path in (ROOT / "docs/examples").iterdir():
         if path.is_file():  # a notebook is named: as text it would be its JSON
@@ -174,9 +168,7 @@ def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path)
         shell.play(typed("docs/tutorial.md")[-1])
     with (tmp_path / "out/tutorial/sweep/intervals.csv").open() as file:
         [row] = [
-            row
-            for row in csv.DictReader(file)
-            if row["figure"] == "interruptions.lost_gpu_s" and row["difference"]
+            row for row in csv.DictReader(file) if row["figure"] == "interruptions.lost_gpu_s" and row["difference"]
         ]
     assert float(row["difference_low"]) <= 0.0 <= float(row["difference_high"])
 
@@ -186,8 +178,7 @@ def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
         for block in typed("docs/traces.md"):
             shell.play(block)
     told = {
-        name: json.loads((tmp_path / "out/traces" / name / "summary.json").read_text())
-        for name in ("file", "function")
+        name: json.loads((tmp_path / "out/traces" / name / "summary.json").read_text()) for name in ("file", "function")
     }
     assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
     assert told["function"]["emergencies"]["reclaims"] == 0

@@ -40,11 +40,7 @@ PLAYED = {
 LANGUAGES = {"sh", "console", "python", "toml", "yaml", "json", "text", "mermaid"}
 [UsageError] = typer.BadParameter.__bases__
 MissingParameter, NoArgsIsHelpError = (
-    next(
-        each
-        for each in UsageError.__subclasses__() + typer.BadParameter.__subclasses__()
-        if each.__name__ == name
-    )
+    next(each for each in UsageError.__subclasses__() + typer.BadParameter.__subclasses__() if each.__name__ == name)
     for name in ("MissingParameter", "NoArgsIsHelpError")
 )
 AFTERNOON = ROOT / "docs/examples/afternoon.toml"
@@ -99,9 +95,7 @@ def test_commands_within_sentences_and_tables_are_those_of_the_program(page: str
         # what is only named lacks its arguments; `--help` prints it and is over
         with contextlib.suppress(MissingParameter, NoArgsIsHelpError, typer.Exit):
             understood(words)
-    targets = re.findall(
-        r"^([\w.$()/-]+):", (ROOT / "Makefile").read_text().replace("$(VENV)", ".venv"), re.MULTILINE
-    )
+    targets = re.findall(r"^([\w.$()/-]+):", (ROOT / "Makefile").read_text().replace("$(VENV)", ".venv"), re.MULTILINE)
     assert set(re.findall(r"`make ([^\s`]+)`", text)) <= set(targets)
 
 
@@ -118,8 +112,7 @@ LEAVES = {
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=pytest.mark.extra) if page == "docs/sweeps.md" else page for page in LEAVES],
+    "page", [pytest.param(page, marks=pytest.mark.extra) if page == "docs/sweeps.md" else page for page in LEAVES]
 )
 def test_the_commands_of_a_page_work_as_they_are_printed(page: str, tmp_path: Path) -> None:
     with socket() as unused:
@@ -138,15 +131,8 @@ def test_the_commands_of_a_page_work_as_they_are_printed(page: str, tmp_path: Pa
 def test_the_events_of_the_page_of_links_are_read_in_a_scenario(tmp_path: Path) -> None:
     [block] = blocks("docs/how/links.md", "toml")
     (tmp_path / "campus.toml").write_text(dumps(three_tier(12, 3)))  # that of `demo` and `up`
-    slower, cut = loads(
-        f'name = "cut"\nduration = "1 h"\ncampus = "campus.toml"\n{block.text}', folder=tmp_path
-    ).events
-    assert (slower.at_s, slower.between, slower.rate_bytes_per_s, slower.delay_s) == (
-        1200.0,
-        ("h3", "a1"),
-        25e6,
-        0.005,
-    )
+    slower, cut = loads(f'name = "cut"\nduration = "1 h"\ncampus = "campus.toml"\n{block.text}', folder=tmp_path).events
+    assert (slower.at_s, slower.between, slower.rate_bytes_per_s, slower.delay_s) == (1200.0, ("h3", "a1"), 25e6, 0.005)
     assert (cut.at_s, cut.between, cut.up) == (1800.0, ("d1", "core"), False)
 
 

@@ -69,9 +69,7 @@ class TestKernel:
         assert machine() == before
         assert len(found) == len(capabilities.PROBES)
         assert all(c.detail for c in found)
-        assert [
-            c.name for c in found if c.need is Need.CAMPUS and not c.present
-        ] == []  # here, one can be built
+        assert [c.name for c in found if c.need is Need.CAMPUS and not c.present] == []  # here, one can be built
 
     def test_in_a_namespace_of_its_own_a_campus_starts_and_doctor_says_what_is_out_of_reach(
         self, tmp_path: Path

@@ -25,10 +25,7 @@ from topologies.paths import Routes
 from topologies.presets import fat_tree
 from topologies.spec import Campus, DirectedLink
 
-pytestmark = [
-    *live,
-    pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
-]
+pytestmark = [*live, pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")]
 SEEDS = os.environ.get("LIVE_STORMS", "1").split()
 EXAMPLE = Path(__file__).parents[1] / "docs/examples/evacuation.toml"
 DAEMONS = ("ovs-vswitchd", "ovsdb-server", "controller")
@@ -41,10 +38,7 @@ SOONER = {
     'at = "6 s"': 'at = "3 s"',
     'notice = "14 s"': 'notice = "8 s"',
 }
-FIRST_S, LAST_S = (
-    2.7,
-    8.5,
-)  # of cuts and kills: notice is given at 3 s, and what is under way may end after them
+FIRST_S, LAST_S = (2.7, 8.5)  # of cuts and kills: notice is given at 3 s, and what is under way may end after them
 
 
 def cuts(draws: random.Random) -> tuple[LinkEvent, ...]:
@@ -64,9 +58,7 @@ def cuts(draws: random.Random) -> tuple[LinkEvent, ...]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(
-    seed: str, tmp_path: Path
-) -> None:
+def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(seed: str, tmp_path: Path) -> None:
     draws = random.Random(f"{seed} live storm")
     text = EXAMPLE.read_text()
     for printed, sooner in SOONER.items():

@@ -100,7 +100,5 @@ def here() -> str:
 @pytest.mark.parametrize(
     "machine", [OLD, NEWER, pytest.param(OLDEST, marks=pytest.mark.long)], ids=["old", "newer", "oldest"]
 )
-def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose(
-    machine: dict[str, str], here: str
-) -> None:
+def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose(machine: dict[str, str], here: str) -> None:
     assert printed(machine) == here, [name for name in machine if printed({name: machine[name]}) != here]

@@ -28,9 +28,7 @@ from topologies.units import GBIT_PER_S
 pytestmark = [*kernel, pytest.mark.stock_kernel]
 
 
-def test_every_host_reaches_every_other_and_nothing_is_created_in_the_root_namespace(
-    campus: LiveCampus,
-) -> None:
+def test_every_host_reaches_every_other_and_nothing_is_created_in_the_root_namespace(campus: LiveCampus) -> None:
     assert campus.pingAll(timeout="2") == 0.0
     links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
     assert "h1-eth0" not in links and "s1" not in links.split()
@@ -53,9 +51,7 @@ def test_a_host_and_the_coordinator_know_each_other_without_asking_the_campus(ca
     names = {host.IP(): host for host in campus.hosts}
     coordinator = names[str(campus.spec.coordinator.address)]
     for host in campus.hosts:
-        known = {
-            line.split()[0]: line for line in host.cmd("ip neigh show nud permanent").splitlines() if line
-        }
+        known = {line.split()[0]: line for line in host.cmd("ip neigh show nud permanent").splitlines() if line}
         expected = names.keys() - {host.IP()} if host is coordinator else {coordinator.IP()}
         assert known.keys() == expected
         assert all(names[address].MAC() in line for address, line in known.items())
@@ -63,9 +59,7 @@ def test_a_host_and_the_coordinator_know_each_other_without_asking_the_campus(ca
 
 def test_rates_above_a_gigabit_are_really_set(campus: LiveCampus) -> None:
     trunk = campus.plan.trunks[0].b.name
-    text = campus.get("h1").cmd("tc class show dev h1-eth0") + campus.get("s1").cmd(
-        f"tc class show dev {trunk}"
-    )
+    text = campus.get("h1").cmd("tc class show dev h1-eth0") + campus.get("s1").cmd(f"tc class show dev {trunk}")
     assert "rate 10Gbit ceil 10Gbit" in text and "rate 40Gbit ceil 40Gbit" in text
 
 
@@ -151,9 +145,7 @@ def test_rate_changes_in_place_in_both_directions_or_one(campus: LiveCampus) -> 
     assert client.endswith("Gbits/sec") or float(client.split()[0]) > 120
 
 
-def test_rate_that_the_kernel_does_not_have_is_noticed(
-    campus: LiveCampus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rate_that_the_kernel_does_not_have_is_noticed(campus: LiveCampus, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(shaping, "changes", lambda *_: [])
         with pytest.raises(KernelMismatch, match="shaping of s1-eth"):
@@ -309,9 +301,7 @@ def test_descriptors_are_closed_except_those_kept(campus: LiveCampus, tmp_path: 
     try:
         assert campus.fork("h1", show, label="fds", log=log, keep=[kept_other]).wait(10) == 0
         text = log.read_text()
-        assert (
-            f"'{kept_other}'" in text and f"'{dropped_other}'" not in text and f"'{dropped_fd}'" not in text
-        )
+        assert f"'{kept_other}'" in text and f"'{dropped_other}'" not in text and f"'{dropped_fd}'" not in text
     finally:
         for fd in (kept_fd, kept_other, dropped_fd, dropped_other):
             os.close(fd)
@@ -334,9 +324,7 @@ def test_forked_processes_talk_over_the_campus(campus: LiveCampus, tmp_path: Pat
                 time.sleep(0.05)
 
     log = tmp_path / "log"
-    server, client = campus.fork_all(
-        [ForkRequest("h1", serve, "server"), ForkRequest("h3", ask, "client", log)]
-    )
+    server, client = campus.fork_all([ForkRequest("h1", serve, "server"), ForkRequest("h3", ask, "client", log)])
     assert client.wait(20) == 0 and server.wait(20) == 0
     assert log.read_text() == "hello from 10.0.1.3\n"
 

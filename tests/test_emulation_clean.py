@@ -62,9 +62,7 @@ def stranger() -> Iterator[str]:
 def killed(tmp_path: Path) -> tuple[str, list[int]]:
     """A campus whose owner was killed: its id and holders."""
     root = Path(__file__).parents[1]
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True
-    )
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True)
     with owner.stdout:
         campus_id, *holders = owner.stdout.readline().split()
     os.kill(owner.pid, signal.SIGKILL)
@@ -99,9 +97,7 @@ def test_clean_removes_exactly_what_a_killed_campus_made(
         assert [c.id for c in running_campuses(str(tmp_path))] == [other.id]
         assert clean_up(tmp_path).cleaned == []
     assert list(tmp_path.iterdir()) == []
-    show = subprocess.run(
-        ["ip", "-n", stranger, "-br", "link"], check=True, capture_output=True, text=True
-    ).stdout
+    show = subprocess.run(["ip", "-n", stranger, "-br", "link"], check=True, capture_output=True, text=True).stdout
     assert "s1" in show
     assert subprocess.run(["ip", "link", "show", stranger], check=False, capture_output=True).returncode == 0
 

@@ -30,14 +30,11 @@ def test_mac_is_made_of_the_address() -> None:
 
 
 @given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), borrows=st.booleans())
-def test_rates_and_depths_in_the_requests_are_those_that_are_read(
-    rate: int, reserved: float, borrows: bool
-) -> None:
+def test_rates_and_depths_in_the_requests_are_those_that_are_read(rate: int, reserved: float, borrows: bool) -> None:
     shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate), borrows=borrows)
     made = shaping.requests(100, shape, "x")
     classes, queues = (
-        [memoryview(r.data)[netlink.HEADER.size :] for r in made if kind in r.what]
-        for kind in (" class ", "bfifo")
+        [memoryview(r.data)[netlink.HEADER.size :] for r in made if kind in r.what] for kind in (" class ", "bfifo")
     )
     found = shaping.Found(shaping.class_rates(classes), shaping.queue_depths(queues)[100])
     assert found == shaping.expected(shape)

@@ -36,11 +36,7 @@ BEYOND = 1.15
 # between two signals: a teardown takes some times as long
 AGAIN_S = 0.01
 # what a program ends with that has no handlers of its own: by the signal, or, while a campus stands, by SystemExit
-STATUS = {
-    signal.SIGINT: {-signal.SIGINT},
-    signal.SIGTERM: {-signal.SIGTERM, 143},
-    signal.SIGHUP: {-signal.SIGHUP, 129},
-}
+STATUS = {signal.SIGINT: {-signal.SIGINT}, signal.SIGTERM: {-signal.SIGTERM, 143}, signal.SIGHUP: {-signal.SIGHUP, 129}}
 NURSERY = """
 import os, sys, time
 from pathlib import Path

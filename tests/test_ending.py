@@ -93,9 +93,7 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
     assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
 
 
-def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         try:
             raise KeyboardInterrupt

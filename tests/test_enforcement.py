@@ -114,9 +114,7 @@ def test_a_flow_is_paced_below_its_bucket_or_stands_at_the_literal_one_or_is_onl
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 @pytest.mark.parametrize("rates", [(GRANT, 2 * GRANT), (GRANT, GRANT / 3), (1e3, 1e10)])
-def test_regrant_moves_pacing_and_bucket_and_never_the_bucket_below_the_pacing(
-    host, pair, rates, monkeypatch
-):
+def test_regrant_moves_pacing_and_bucket_and_never_the_bucket_below_the_pacing(host, pair, rates, monkeypatch):
     guard, rooms = FlowGuard(host, pair[0], TrafficClass.PRESYNC, rates[0]), []
 
     def watched(step):
@@ -197,12 +195,8 @@ def test_paced_flow_does_not_outrun_its_grant_where_fq_does_the_pacing():
             served, _ = server.accept()
         with client, served:
             assert_paced(client, served)
-        shown = subprocess.run(
-            ["tc", "-s", "-j", "qdisc", "show", "dev", "lo"], capture_output=True, check=True
-        )
-        assert (
-            json.loads(shown.stdout)[0]["throttled"] > 0
-        )  # packets that fq, and not TCP's own timer, held back
+        shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", "lo"], capture_output=True, check=True)
+        assert json.loads(shown.stdout)[0]["throttled"] > 0  # packets that fq, and not TCP's own timer, held back
 
     in_own_namespace(body)
 
@@ -228,9 +222,7 @@ def paced_send(maps, rate_bytes_per_s):
     return PacedSend(order, lambda sock, rate: FlowGuard(maps, sock, order.traffic_class, rate))
 
 
-async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_ends_its_waiting(
-    autojump_clock,
-):
+async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_ends_its_waiting(autojump_clock):
     send = paced_send(None, 0.0)
     began_s = trio.current_time()
     assert [await send.allowance() for _ in range(3)] == [TRICKLE_BYTES_PER_S * TRICKLE_S] * 3
@@ -277,9 +269,7 @@ async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_sock
     send.regrant(0.0)
     send.sample()
     readback = send.guard.readback()
-    assert readback.bucket_bytes_per_s == int(
-        wire_rate(GRANTED) * GUARD_SLACK
-    )  # what is under way still leaves
+    assert readback.bucket_bytes_per_s == int(wire_rate(GRANTED) * GUARD_SLACK)  # what is under way still leaves
     served.setblocking(False)
     with trio.fail_after(30.0):
         while send.guard.readback() == readback:

@@ -58,14 +58,9 @@ def test_a_worker_that_is_killed_costs_no_result(dask: Cluster) -> None:
     dask.add_worker()
 
 
-def test_a_worker_with_another_text_of_the_project_is_refused(
-    dask: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_with_another_text_of_the_project_is_refused(dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revision, "program", lambda: "other")
-    with (
-        pytest.raises(SetupError, match="another text of the project"),
-        Engine(dask=dask.address).opened(1) as play,
-    ):
+    with pytest.raises(SetupError, match="another text of the project"), Engine(dask=dask.address).opened(1) as play:
         list(play(squares(1)))
 
 

@@ -50,9 +50,7 @@ def test_a_program_without_root_prints_what_its_docstring_says(words: str, tmp_p
     assert re.search(VIRTUAL[words], run(words, tmp_path))
 
 
-@pytest.mark.parametrize(
-    "words", [pytest.param(words, marks=[*kernel, pytest.mark.campus]) for words in LIVE]
-)
+@pytest.mark.parametrize("words", [pytest.param(words, marks=[*kernel, pytest.mark.campus]) for words in LIVE])
 def test_a_program_that_builds_a_campus_prints_what_its_docstring_says(words: str, tmp_path: Path) -> None:
     printed = run(words, tmp_path)
     assert re.search(LIVE[words], printed), printed

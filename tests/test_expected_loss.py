@@ -56,8 +56,7 @@ KINDS = st.sampled_from(("taken", "completed", "held", "reclaim", "return", "joi
 
 
 @given(
-    counted=st.booleans(),
-    draws=st.lists(st.tuples(st.integers(101, 950), KINDS, st.sampled_from(HOSTS)), max_size=25),
+    counted=st.booleans(), draws=st.lists(st.tuples(st.integers(101, 950), KINDS, st.sampled_from(HOSTS)), max_size=25)
 )
 def test_it_is_the_integral_of_the_hazard_times_the_work_at_risk(
     counted: bool, draws: list[tuple[int, str, str]]
@@ -115,9 +114,7 @@ def _in_small_steps(facts: Sequence[Timed], owners: Owners, factors: dict[str, f
             elif isinstance(fact, f.HostReclaimed):
                 lent.discard(fact.host)
         begins = [
-            (at, fact)
-            for at, fact in facts
-            if at <= second and isinstance(fact, f.JobRunning | f.CheckpointTaken)
+            (at, fact) for at, fact in facts if at <= second and isinstance(fact, f.JobRunning | f.CheckpointTaken)
         ]
         runs = [fact for fact in past if isinstance(fact, f.JobRunning)]
         if not runs or runs[-1].host not in lent:
@@ -152,13 +149,9 @@ def mild(seed: int, **owners: object) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("system", "owners"),
-    [("static", {}), ("reclaimnet", {"count": 150, "host_sigma": 0.7})],
-    ids=["each", "counted"],
+    ("system", "owners"), [("static", {}), ("reclaimnet", {"count": 150, "host_sigma": 0.7})], ids=["each", "counted"]
 )
-def test_over_many_runs_emergencies_take_as_much_as_is_expected(
-    system: str, owners: dict[str, object]
-) -> None:
+def test_over_many_runs_emergencies_take_as_much_as_is_expected(system: str, owners: dict[str, object]) -> None:
     took, expected = [], []
     for seed in range(12):
         scenario = mild(seed, **owners)

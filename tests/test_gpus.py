@@ -90,9 +90,7 @@ def test_a_job_that_its_last_snapshot_has_stopped_has_no_gpus_any_more() -> None
     assert start(core, "next", 2) == (0, 1)
 
 
-def test_a_process_is_told_its_gpus_and_cuda_only_those_that_the_machine_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_is_told_its_gpus_and_cuda_only_those_that_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (runner.GPUS, runner.CUDA_DEVICES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "exists", lambda path: path.name in ("nvidia0", "nvidia1"))

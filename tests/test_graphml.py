@@ -55,9 +55,7 @@ def test_a_network_of_the_zoo_is_a_campus_of_several_paths(tmp_path: Path) -> No
         12,
     )
     trunks = {
-        frozenset((link.a, link.b)): link.rate_bytes_per_s
-        for link in campus.links
-        if link.b in campus.switch_by_name
+        frozenset((link.a, link.b)): link.rate_bytes_per_s for link in campus.links if link.b in campus.switch_by_name
     }
     trunks = {ends: rate for ends, rate in trunks.items() if ends <= campus.switch_by_name.keys()}
     assert len(trunks) == len(RING)

@@ -14,20 +14,11 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from controller.core.placement import hazard
-from controller.core.placement.hazard import (
-    ALL,
-    FIRST_HOST,
-    FIRST_HOUR,
-    HOURS,
-    OwnerHistory,
-    expected_reclaims,
-)
+from controller.core.placement.hazard import ALL, FIRST_HOST, FIRST_HOUR, HOURS, OwnerHistory, expected_reclaims
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 NOTHING, BELIEF = (0.0, 0.0), (1.0, DAY_S)
-PEAKS = (
-    [0.2 / HOUR_S] * 11 + [1.2 / HOUR_S] * 2 + [0.2 / HOUR_S] * 4 + [1.2 / HOUR_S] * 3 + [0.2 / HOUR_S] * 4
-)
+PEAKS = [0.2 / HOUR_S] * 11 + [1.2 / HOUR_S] * 2 + [0.2 / HOUR_S] * 4 + [1.2 / HOUR_S] * 3 + [0.2 / HOUR_S] * 4
 
 
 def test_before_any_exposure_nothing_is_known() -> None:
@@ -119,9 +110,7 @@ LEND, LOSE, DEPART = range(3)
 
 events = st.lists(
     st.tuples(
-        st.integers(0, 900).map(float),
-        st.sampled_from((*HOSTS, "no such")),
-        st.sampled_from([LEND, LOSE, DEPART]),
+        st.integers(0, 900).map(float), st.sampled_from((*HOSTS, "no such")), st.sampled_from([LEND, LOSE, DEPART])
     ),
     max_size=25,
 ).map(lambda some: sorted(some, key=lambda event: event[0]))
@@ -176,9 +165,7 @@ def hour_lent_s(log: Sequence[Event], hour: int, from_s: float, now_s: float) ->
 
 
 @given(events, st.sampled_from([50.0, 300.0, 1e4]), st.integers(0, 300).map(float))
-def test_sums_are_those_of_the_spells_in_the_window(
-    log: list[Event], window_s: float, later_s: float
-) -> None:
+def test_sums_are_those_of_the_spells_in_the_window(log: list[Event], window_s: float, later_s: float) -> None:
     history = play(log, History(HOSTS, window_s, day_s=SHORT_DAY_S, day_start_s=START_S))
     now_s = (log[-1][0] if log else 0.0) + later_s
     from_s = now_s - window_s
@@ -319,11 +306,7 @@ class Experience:
 
     @property
     def upper(self) -> float:
-        return (
-            float(chi2.ppf(0.95, 2.0 * self.events + 2.0) / 2.0 / self.exposure_s)
-            if self.exposure_s
-            else math.inf
-        )
+        return float(chi2.ppf(0.95, 2.0 * self.events + 2.0) / 2.0 / self.exposure_s) if self.exposure_s else math.inf
 
 
 class History(OwnerHistory):

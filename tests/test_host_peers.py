@@ -121,9 +121,7 @@ def reset(stream: trio.SocketStream) -> None:
 
 
 # ---------------------------------------------------------------- one connection hurts no other
-@pytest.mark.parametrize(
-    "said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"]
-)
+@pytest.mark.parametrize("said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"])
 async def test_bytes_and_a_reset_end_one_connection(coordinator: Running, said: bytes) -> None:
     for _ in range(20):
         stream = await coordinator.connect()
@@ -168,9 +166,7 @@ async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: R
         await trio.sleep(0.001)  # until the first is known to be gone
 
 
-async def test_connections_from_elsewhere_keep_no_host_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_from_elsewhere_keep_no_host_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "UNKNOWN", 8)
     async with running(tmp_path) as coordinator:
         elsewhere = [await coordinator.connect(f"127.0.0.{last}") for last in range(3, 13) for _ in range(4)]
@@ -196,9 +192,7 @@ def held(count: int) -> list[m.StoredCheckpoint]:
     return [m.StoredCheckpoint(f"{n:064}", 2**61, 2**61, 2**49, "d" * 128) for n in range(count)]
 
 
-async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(
-    coordinator: Running,
-) -> None:
+async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(coordinator: Running) -> None:
     """As many as it may list, of the longest names, have room in one frame."""
     reason = "x" * LONGEST_QUOTE
     ended = [m.JobEnded(f"e{n}", 1, "failed", 1, "d" * 128, reason) for n in range(MAX_ENDED)]
@@ -271,9 +265,7 @@ def frame(words: object) -> bytes:
     return struct.pack(">4sHI", b"RCLM", 1, len(body)) + body
 
 
-async def test_a_peers_own_words_are_quoted_in_one_short_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_peers_own_words_are_quoted_in_one_short_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An unknown tag or field of a megabyte was a line of the log, and of the journal, on each connection."""
     with caplog.at_level(logging.INFO):
         async with running(tmp_path) as coordinator:
@@ -285,9 +277,7 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(
             await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
             await coordinator.until(lambda: "h1" not in coordinator.host.agents)
             await coordinator.serves()
-    lost = [
-        fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)
-    ]
+    lost = [fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)]
     for told in (*caplog.messages, *lost):
         assert len(told) < 2 * LONGEST_QUOTE
         assert told.isprintable()
@@ -348,10 +338,7 @@ def submitted(name: str) -> SubmitAsked:
         ({"params": {"speed": 2}}, "speed"),
         ({"params": {"dirty_fraction": 1.5}}, "dirty_fraction"),
         ({"params": {"dirty_fraction": "much"}}, "dirty_fraction"),
-        (
-            {"workload": "my:Work", "params": {"text": "x" * LONGEST_JOB_BYTES}},
-            f"at most {LONGEST_JOB_BYTES}",
-        ),
+        ({"workload": "my:Work", "params": {"text": "x" * LONGEST_JOB_BYTES}}, f"at most {LONGEST_JOB_BYTES}"),
     ],
 )
 async def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(

@@ -67,11 +67,7 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
     journal.commit()
     journal.close()
     assert export_jsonl(tmp_path / "j.sqlite", tmp_path / "e.jsonl") == 1
-    assert json.loads((tmp_path / "e.jsonl").read_text()) == {
-        "at_s": 0.25,
-        "fact": "HostReturned",
-        "host": "h1",
-    }
+    assert json.loads((tmp_path / "e.jsonl").read_text()) == {"at_s": 0.25, "fact": "HostReturned", "host": "h1"}
 
 
 # ---------------------------------------------------------------- a line that cannot be read

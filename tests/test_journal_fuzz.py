@@ -34,9 +34,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {
     "UPDATE {table} SET body = ? WHERE number = {one}": BODIES,
     "UPDATE {table} SET at_s = ? WHERE number = {one}": TIMES,
     "UPDATE {table} SET number = ? WHERE number = {one}": (2**63 - 1, -5, 0),
-    "UPDATE {table} SET body = (SELECT body FROM {table} WHERE number = {other} + ?) WHERE number = {one}": (
-        0,
-    ),
+    "UPDATE {table} SET body = (SELECT body FROM {table} WHERE number = {other} + ?) WHERE number = {one}": (0,),
     "DELETE FROM {table} WHERE number = {one} + ?": (0,),
     "UPDATE origin SET value = ? WHERE rowid = 1 + {one} % (SELECT count(*) FROM origin)": ORIGINS,
     "DELETE FROM origin WHERE rowid = 1 + {one} % (SELECT count(*) FROM origin) + ?": (0,),

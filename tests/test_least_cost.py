@@ -16,9 +16,7 @@ from experiments.theory.paper_a.least_cost import forced_snapshots, least_cost_s
 Pieces = Sequence[tuple[float, float]]
 
 
-def cost_s(
-    pieces: Pieces, pause_s: float, snapshots: Sequence[tuple[float, float]], step_s: float = 0.0
-) -> float:
+def cost_s(pieces: Pieces, pause_s: float, snapshots: Sequence[tuple[float, float]], step_s: float = 0.0) -> float:
     """Pauses and the integral of hazard times work at risk, exactly. `snapshots`: (s for which the job computes after the one
     before, s from its end until it is elsewhere). What is not over when the pieces are counts as far as it has come.
 
@@ -55,9 +53,7 @@ def cost_s(
 
 @given(
     pieces=st.lists(
-        st.tuples(st.floats(1.0, 4000.0), st.one_of(st.just(0.0), st.floats(1e-7, 3e-3))),
-        min_size=1,
-        max_size=6,
+        st.tuples(st.floats(1.0, 4000.0), st.one_of(st.just(0.0), st.floats(1e-7, 3e-3))), min_size=1, max_size=6
     ),
     pause_s=st.floats(0.01, 20.0),
     longest_s=st.floats(30.0, 2000.0),
@@ -83,11 +79,7 @@ def test_a_snapshot_that_begins_as_its_time_is_over_is_not_forced() -> None:
     """Ten intervals long: nine snapshots end in it, the tenth begins at its end."""
     pieces, pause_s, longest_s = [(6000.0, 1e-9)], 20.0, 600.0
     costs = cost_s(pieces, pause_s, [(longest_s, 0.0), *[(longest_s - pause_s, 0.0)] * 9])
-    assert [forced_snapshots(6000.0 + more_s, pause_s, longest_s) for more_s in (0.0, 19.9, 20.0)] == [
-        9,
-        9,
-        10,
-    ]
+    assert [forced_snapshots(6000.0 + more_s, pause_s, longest_s) for more_s in (0.0, 19.9, 20.0)] == [9, 9, 10]
     assert 0.99 * costs < least_cost_s(pieces, pause_s, longest_interval_s=longest_s) <= costs
     assert forced_snapshots(10.0, pause_s, longest_s) == forced_snapshots(6000.0, pause_s, inf) == 0
 

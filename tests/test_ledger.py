@@ -66,13 +66,7 @@ def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[byte
 
 def test_processes_of_another_boot_are_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     path = tmp_path / "old.ledger"
-    owner = {
-        "kind": "owner",
-        "id": "old",
-        "boot": "another",
-        "pid": os.getpid(),
-        "start": started(os.getpid()),
-    }
+    owner = {"kind": "owner", "id": "old", "boot": "another", "pid": os.getpid(), "start": started(os.getpid())}
     entry = {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid)}
     path.write_text(json.dumps(owner) + "\n" + json.dumps(entry) + "\n")
     assert clean_up(tmp_path).cleaned == ["old"]

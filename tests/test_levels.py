@@ -96,9 +96,7 @@ def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
     past = a_past(BATH_TUB, 4000)
     for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (shape_of(2.0, 10.0, fewer=1.0), 18.0)):
         _, outcome = last(bisect_level(past, shape, aim_s, 8.0))
-        assert last(price(past, shape, aim_s, 8.0)) == pytest.approx(
-            outcome.on_demand / outcome.left, rel=0.005
-        )
+        assert last(price(past, shape, aim_s, 8.0)) == pytest.approx(outcome.on_demand / outcome.left, rel=0.005)
 
 
 def test_chance_is_judged_by_batches_because_neighbours_fates_make_up_for_each_other() -> None:
@@ -148,8 +146,7 @@ def course(controller: Controller, case: Target, jobs: int, seed: int, skip: int
 
 
 @pytest.mark.parametrize(
-    ("name", "r0"),
-    [("uniform", 0.05), ("gamma-4", 6.0), pytest.param("gamma-quarter", 0.05, marks=pytest.mark.long)],
+    ("name", "r0"), [("uniform", 0.05), ("gamma-4", 6.0), pytest.param("gamma-quarter", 0.05, marks=pytest.mark.long)]
 )
 def test_at_least_half_of_what_age_can_save_is_saved_and_the_delay_kept(name: str, r0: float) -> None:
     case = BY_NAME[name]
@@ -285,9 +282,7 @@ def test_the_level_follows_when_offers_become_rare() -> None:
 
 
 @pytest.mark.parametrize(("delay_s", "levels"), [(0.0, [2.5, 3.0, 3.5]), (9.0, [1.5, 1.0, 0.5])])
-def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
-    delay_s: float, levels: list[float]
-) -> None:
+def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(delay_s: float, levels: list[float]) -> None:
     learner, seen = Replay(3.0, every=10, r0=2.0, offer_ttl_s=math.inf), []
     for number in range(30):
         for part in range(2):

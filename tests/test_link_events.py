@@ -111,9 +111,7 @@ def test_research_is_judged_on_the_link_that_is_narrowest_then() -> None:
     volunteers = [host.name for host in base.volunteers]
     flows = (ResearchFlow(volunteers[1], volunteers[2]),)
     narrow = base.campus.access_link(volunteers[2])
-    event = LinkEvent(
-        base.duration_s / 2.0, (narrow.a, narrow.b), rate_bytes_per_s=narrow.rate_bytes_per_s / 4.0
-    )
+    event = LinkEvent(base.duration_s / 2.0, (narrow.a, narrow.b), rate_bytes_per_s=narrow.rate_bytes_per_s / 4.0)
     # their owners stay away: a host that is closed cuts its flows
     owners = replace(base.owners, loyal=tuple(volunteers[:3]), script=())
     scenario = replace(base, research=flows, events=(event,), owners=owners)

@@ -68,9 +68,7 @@ def test_demo_keeps_its_promises_and_writes_its_report_whatever_is_stopped_and_k
     assert leftovers() == []
 
 
-def test_pool_of_agents_comes_back_and_a_coordinator_that_dies_again_and_again_ends_the_run(
-    tmp_path: Path,
-) -> None:
+def test_pool_of_agents_comes_back_and_a_coordinator_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
     """No job is lost by either: all are in the journal."""
     pools = ["--agents-per-process", "4"]
     with running(tmp_path, "demo", "--hosts", "6", "--seconds", "60", "--seed", "6", *pools) as run:
@@ -206,9 +204,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
         text = run.finish_text()
     record = json.loads((tmp_path / "compare.json").read_text())
     assert record["jobs"] == 5, text
-    assert (
-        '"holder":"server"' in (tmp_path / "events.jsonl").read_text()
-    )  # the head node has an agent of its own
+    assert '"holder":"server"' in (tmp_path / "events.jsonl").read_text()  # the head node has an agent of its own
     page = (tmp_path / "compare.html").read_text()
     assert page.count('class="timeline"') == 2
     assert all(quantity["name"] in page for quantity in record["quantities"])

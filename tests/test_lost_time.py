@@ -73,9 +73,7 @@ def test_an_emergency_costs_its_steps_a_fetch_a_restart_and_the_step_under_way()
 
 def test_a_copy_that_no_reachable_host_holds_costs_what_it_would_have_saved() -> None:
     lost = lost_to(
-        *INTERRUPTED,
-        (121.0, f.WorkLost("j", 2, "emergency", 9, 0, 90.0)),
-        (121.0, f.JobDispatched("j", 2, "h3")),
+        *INTERRUPTED, (121.0, f.WorkLost("j", 2, "emergency", 9, 0, 90.0)), (121.0, f.JobDispatched("j", 2, "h3"))
     )
     assert (lost["emergencies"], lost["out_of_reach"]) == (50.0, 40.0)
 
@@ -94,9 +92,7 @@ def test_what_is_taken_up_later_was_not_out_of_reach_for_good() -> None:
     assert (lost["emergencies"], lost["out_of_reach"]) == (50.0, 30.0)
 
 
-@pytest.mark.parametrize(
-    ("cause", "part"), [("deadline", "notices"), ("agent_lost", "faults"), ("killed", "faults")]
-)
+@pytest.mark.parametrize(("cause", "part"), [("deadline", "notices"), ("agent_lost", "faults"), ("killed", "faults")])
 def test_the_cause_of_an_end_says_whose_loss_it_is(cause: str, part: str) -> None:
     stopped = (111.0, f.JobStopped("j", 1, "h1", cause, 9))
     again = (121.0, f.JobDispatched("j", 2, "h2", FIRST, 4))
@@ -177,9 +173,7 @@ def test_parts_that_do_not_add_up_are_a_breach(monkeypatch: pytest.MonkeyPatch) 
 
 def test_hours_share_a_spell_and_classes_are_of_real_payloads() -> None:
     """A day of 240 s: 200 s of downtime from 18:00 on are 10 s in each hour but those from 14 to 18."""
-    day = replace(
-        CONTEXT, day_s=240.0, day_start_s=180.0, ended_at_s=200.0, scale=replace(CONTEXT.scale, bytes=1e-6)
-    )
+    day = replace(CONTEXT, day_s=240.0, day_start_s=180.0, ended_at_s=200.0, scale=replace(CONTEXT.scale, bytes=1e-6))
     stopped: list[Timed] = [
         (0.0, f.JobSubmitted("j", 20, 10.0, 5_000)),
         (0.0, f.JobDispatched("j", 1, "h1", cost=1.0, delay_s=5.0)),

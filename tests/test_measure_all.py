@@ -39,9 +39,7 @@ def test_parts_that_cannot_run_have_reasons_and_the_next_one_runs(
     assert "machine 50% busy before" in shown([together_table([first, second])])
 
 
-def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, ticks = [0.0], [0]
     monkeypatch.setattr(run_all.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     monkeypatch.setattr(run_all.time, "monotonic", lambda: clock[0])

@@ -46,11 +46,7 @@ def test_the_world_of_the_benchmark_is_like_one_that_messages_made(campus: Campu
     built, made = coordinator_at_work(campus).cluster, by_messages(campus).cluster
     built_hosts, made_hosts = built.hosts.values(), made.hosts.values()
     assert [h.usable for h in built_hosts] == [h.usable for h in made_hosts]
-    assert (
-        [j.phase for j in built.jobs.values()]
-        == [j.phase for j in made.jobs.values()]
-        == [Phase.RUNNING] * 10
-    )
+    assert [j.phase for j in built.jobs.values()] == [j.phase for j in made.jobs.values()] == [Phase.RUNNING] * 10
     for world in (built, made):
         for job in world.jobs.values():
             assert job.host is not None and job.name in world.hosts[job.host].jobs
@@ -84,9 +80,7 @@ def test_a_measured_reclaim_is_planned_admitted_and_called_off_again(campus: Cam
     assert all(job.phase is Phase.RUNNING for job in at_work.core.cluster.jobs.values())
 
 
-def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_once_for_all(
-    campus: Campus,
-) -> None:
+def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_once_for_all(campus: Campus) -> None:
     core = coordinator_at_work(campus)
     core.handle(ev.Woke(), HISTORY_S + 10.0)
     jobs = list(core.cluster.jobs.values())[:3]
@@ -94,9 +88,7 @@ def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_onc
     for job in jobs:
         effects = core.handle(ev.AgentSaid(job.host, m.OwnerReclaims(600.0, False, [])), now_s)
         planned.append(core.cluster.planned_s)
-        told = [
-            effect.message for effect in effects if isinstance(effect, do.Tell) and effect.host == job.host
-        ]
+        told = [effect.message for effect in effects if isinstance(effect, do.Tell) and effect.host == job.host]
         assert any(isinstance(message, m.Migrate) for message in told)
         now_s += 0.01
     assert planned == [HISTORY_S + 11.0] * 3  # with the first; the others' share of it is put off
@@ -111,9 +103,7 @@ def test_goals_name_the_sizes_that_miss_them_and_the_table_has_every_size(
 ) -> None:
     spread = {"p50": 9e-3, "p99": 30e-3}
     names = ("tick", "periodic_tick", "ten_reclaims")
-    monkeypatch.setattr(
-        decisions, "measure_size", lambda hosts: {"jobs": hosts // 2, **dict.fromkeys(names, spread)}
-    )
+    monkeypatch.setattr(decisions, "measure_size", lambda hosts: {"jobs": hosts // 2, **dict.fromkeys(names, spread)})
     months = {"cpu_s": 9.0, "run_s": 8.0, "events": 16, "events_per_s": 2.0}
     monkeypatch.setattr(decisions, "two_months", lambda: months)
     result = run_benchmark("decisions", Run(tmp_path, quick=True))

@@ -85,9 +85,7 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
     reserve = isolation.reserve_bytes_per_s()
     enough, little = (int(payload_rate(share * reserve)) + 1 for share in (1.2, 0.5))
     allowed = wire_rate(row("frames-af41").grant_bytes_per_s) * 2
-    found = isolation.judged(
-        row("frames-af41"), "reclaimnet", samples([enough, little], int(allowed + reserve / 4))
-    )
+    found = isolation.judged(row("frames-af41"), "reclaimnet", samples([enough, little], int(allowed + reserve / 4)))
     assert (found["reserve"], found["theorem"]) == (NOT_KEPT, NOT_KEPT)
     assert "frames past the host's programs, AF41, reclaimnet: in the worst second a queue was full" in shown(
         isolation.tables(told(found))
@@ -130,12 +128,7 @@ def test_goals_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -
     def result(of: dict[str, str], theorem: str) -> dict[str, Any]:
         return {
             "rows": [
-                {
-                    "row": each.key,
-                    "system": system.name,
-                    "reserve": of.get(each.key, KEPT),
-                    "theorem": theorem,
-                }
+                {"row": each.key, "system": system.name, "reserve": of.get(each.key, KEPT), "theorem": theorem}
                 for each in isolation.rows()
                 for system in isolation.SYSTEMS
             ]
@@ -152,9 +145,7 @@ class TestLive:
     pytestmark = live
 
     def test_a_flood_in_a_migration_class_stays_in_it_where_switches_hold(self, tmp_path: Path) -> None:
-        result = isolation.measure(
-            Run(tmp_path, quick=True), only=("frames-af41",), systems=isolation.SYSTEMS[:2]
-        )
+        result = isolation.measure(Run(tmp_path, quick=True), only=("frames-af41",), systems=isolation.SYSTEMS[:2])
         ours, printed = result["rows"]
         for each in (ours, printed):
             assert sum(map(sum, each["samples"]["research_bytes"].values())) > 0

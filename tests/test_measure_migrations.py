@@ -75,9 +75,7 @@ def test_a_wave_is_read_from_its_facts() -> None:
     assert wave["last_took_s"] == pytest.approx(6.0)
 
 
-def a_wave(
-    research: float = 60.0, *, late: int = 0, took_s: float = 3.0, valid: bool = True
-) -> dict[str, Any]:
+def a_wave(research: float = 60.0, *, late: int = 0, took_s: float = 3.0, valid: bool = True) -> dict[str, Any]:
     """One move, and research both ways: a second of the notice has that rate in Mbit/s, seconds before it a lower one."""
     moved = Notice("w0n0", "b1h1", AT_S, NOTICE_S, "b2h1", admitted_s=AT_S, finished_s=AT_S + took_s)
     seconds = [
@@ -85,9 +83,7 @@ def a_wave(
         for n in range(-2, 6)
         for building, rate in (("b1", research if n == 3 else 100.0 if n > 0 else 2.0), ("b2", 1.0))
     ]
-    return migrations.judged_wave([moved], late, seconds, valid=valid) | {
-        "causes": ["a queue was full"] * late
-    }
+    return migrations.judged_wave([moved], late, seconds, valid=valid) | {"causes": ["a queue was full"] * late}
 
 
 def test_research_is_judged_by_the_worst_second_of_the_waves_own_way() -> None:
@@ -120,10 +116,7 @@ def test_the_table_shows_every_run_and_goals_the_papers_figures_beside_it() -> N
     assert "reclaimnet, K' = 1: 1 admitted were late: a queue was full" in text
     goals = list(migrations.goals(result))
     assert [goal.met for goal in goals][:2] == [False, True]
-    assert {goal.goal for goal in goals[2:]} >= {
-        "paper A: 2.8 % degradation",
-        "paper A: all admitted in time",
-    }
+    assert {goal.goal for goal in goals[2:]} >= {"paper A: 2.8 % degradation", "paper A: all admitted in time"}
     assert any("(not judged)" in goal.measured for goal in goals)
 
 

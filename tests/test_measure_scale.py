@@ -79,9 +79,7 @@ def test_the_table_shows_every_size_and_goals_are_judged_at_500_hosts_alone() ->
     text = shown(scale.tables(result))
     assert all(f" {hosts} {hosts / 100:.2f} s" in text for hosts in (50, 100, 400))
     goals = {goal.what: goal.met for goal in scale.goals(result)}
-    assert (
-        goals["400 hosts: busy share (goal for 500)"] is goals["400 hosts: teardown (goal for 500)"] is None
-    )
+    assert goals["400 hosts: busy share (goal for 500)"] is goals["400 hosts: teardown (goal for 500)"] is None
     goals = {goal.what: goal.met for goal in scale.goals(result | {"runs": [*runs, run(500), run(2000)]})}
     assert goals["500 hosts: busy share"] is goals["500 hosts: agents registered"] is True
     tries = [{"hosts": n, "times_faster": {"up": 3.0, "down": 9.0}} for n in (54, 500)]
@@ -136,9 +134,7 @@ def test_each_way_is_measured_at_each_size(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.alone
-def test_a_state_for_which_there_is_no_room_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_for_which_there_is_no_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "available_bytes", lambda: 2_000_000.0)
     with pytest.raises(SetupError, match="1000000 bytes of state"):
         snapshots.measure(Run(tmp_path))

@@ -86,9 +86,7 @@ def drawn(*found: MeasuredCurve) -> list[str]:
 
 
 def test_attempts_are_marked_and_steps_computed_twice_are_told_of() -> None:
-    [picture] = drawn(
-        MeasuredCurve("a<b", "loss", {1: [(1, 3.0), (9, 2.0)], 2: [(5, 2.5), (9, 2.0), (12, 1.0)]})
-    )
+    [picture] = drawn(MeasuredCurve("a<b", "loss", {1: [(1, 3.0), (9, 2.0)], 2: [(5, 2.5), (9, 2.0), (12, 1.0)]}))
     ElementTree.fromstring(picture)
     assert "a&lt;b: loss" in picture
     assert "steps computed twice: 1, the same to the last bit" in picture

@@ -110,9 +110,7 @@ def damaged(frame: bytes, draw: random.Random) -> bytes:
             case 3:
                 data[place:place] = data[place : place + draw.choice((1, 8, 80))]
             case 4:
-                data[6:10] = struct.pack(
-                    ">I", draw.choice((0, 1, len(data) - 10 & 0xFFFFFFFF, 1 << 20, 2**32 - 1))
-                )
+                data[6:10] = struct.pack(">I", draw.choice((0, 1, len(data) - 10 & 0xFFFFFFFF, 1 << 20, 2**32 - 1)))
             case _:
                 data[place : place + 1] = bytes([data[place] ^ 1 << draw.randrange(8)]) if data else b""
     return bytes(data)
@@ -198,9 +196,7 @@ def test_no_order_of_a_coordinator_ends_an_agent(part: int) -> None:
                 if isinstance(effect, do.Send):
                     host.AGENT_IN.decode(host.AGENT_IN.encode(effect.message))
                 elif isinstance(effect, do.KillWorkload):  # nothing more is heard of it
-                    begun = [
-                        one for one in begun if effect.job not in (getattr(one, "job", ""), _started(one))
-                    ]
+                    begun = [one for one in begun if effect.job not in (getattr(one, "job", ""), _started(one))]
                 else:
                     begun.append(effect)
             assert core.next_deadline_s() >= 0.0
@@ -224,9 +220,7 @@ def truths(world: World) -> dict[str, Any]:
         "attempt": [job.attempt + n for job in jobs for n in (0, 1)],
         "sequence": sequences,
         "restored_sequence": sequences,
-        "step": [
-            step for job in jobs for step in (0, job.step, job.step + 1, job.spec.steps, job.spec.steps + 1)
-        ],
+        "step": [step for job in jobs for step in (0, job.step, job.step + 1, job.spec.steps, job.spec.steps + 1)],
         "digest": [each.digest for each in stored],
         "payload_bytes": [job.spec.payload_bytes for job in jobs],
         "checkpoint": stored,
@@ -328,17 +322,7 @@ def test_no_number_of_an_agent_is_without_an_end() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "",
-        "plain",
-        "\x1b[2J\n\tx",
-        "\u202egnp.exe",
-        "\udcff",
-        "x" * 5000,
-        "\N{SNOWMAN} " * 900,
-        "a\x00b",
-        "\x85",
-    ],
+    ["", "plain", "\x1b[2J\n\tx", "\u202egnp.exe", "\udcff", "x" * 5000, "\N{SNOWMAN} " * 900, "a\x00b", "\x85"],
 )
 def test_whatever_is_quoted_is_one_line_that_a_message_carries(words: str) -> None:
     said = bounds.quoted(words)
@@ -357,6 +341,4 @@ def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
         for name, hint in get_type_hints(kind, include_extras=True).items():
             if hint in (bool, str) or name == "number":  # quoted; its agent's own
                 continue
-            assert not bounds.within(
-                hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
-            ), name
+            assert not bounds.within(hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint), name

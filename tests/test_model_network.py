@@ -135,10 +135,9 @@ def expected(
     for flow in net.flows():
         for link in flow.links if flow.traffic_class is RESEARCH else ():
             asked[link] += flow.cap_bytes_per_s
-    groups = {
-        Sharing.FAIR: [[PLANNED, PRESYNC, RESEARCH]],
-        Sharing.PRIORITY: [[PLANNED], [PRESYNC], [RESEARCH]],
-    }[sharing]
+    groups = {Sharing.FAIR: [[PLANNED, PRESYNC, RESEARCH]], Sharing.PRIORITY: [[PLANNED], [PRESYNC], [RESEARCH]]}[
+        sharing
+    ]
     for group in groups:
         flows = [flow for flow in net.flows() if flow.traffic_class in group]
         demands = [Demand(f.key, f.links, 1.0, 0.0, f.cap_bytes_per_s) for f in flows]

@@ -53,9 +53,7 @@ def test_packets_that_a_full_queue_dropped_are_as_many_as_the_queue_says() -> No
         with Observer({"here": inode_of("self")}) as observer, socket.socket(type=socket.SOCK_DGRAM) as udp:
             for _ in range(DATAGRAMS):
                 udp.sendto(bytes(1000), ("10.9.0.2", 9))
-            shown = subprocess.run(
-                ["tc", "-s", "-j", "qdisc", "show", "dev", "v0"], capture_output=True, check=True
-            )
+            shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", "v0"], capture_output=True, check=True)
             [queue] = json.loads(shown.stdout)
             assert observer.read()["here"].queue_drops == queue["drops"] > 0
 

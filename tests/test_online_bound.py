@@ -34,9 +34,7 @@ def played(row: str, campus: str = "as it is") -> VirtualRun:
     return simulate(scenario, generate(scenario), 3, system=row)
 
 
-@pytest.mark.parametrize(
-    ("row", "campus"), [*((row, "as it is") for row in ROWS), ("reclaimnet", "owners who differ")]
-)
+@pytest.mark.parametrize(("row", "campus"), [*((row, "as it is") for row in ROWS), ("reclaimnet", "owners who differ")])
 def test_every_row_pays_at_least_as_much(row: str, campus: str) -> None:
     lost = played(row, campus).summary().lost_time
     if lost.expected_emergencies_s is None or POLICIES[row].interruption.replication is not None:
@@ -74,9 +72,7 @@ def law(*, shared: bool = False, leading: float = 1.0) -> ReclaimLaw:
     return ReclaimLaw(owners, 100.0 / PER_S + BURST_S, {HOSTS[0]: 1.0, HOSTS[1]: 2.0}, leading)
 
 
-def bounded(
-    *facts: Timed, shared: bool = False, budget_s: float = 300.0, leading: float = 1.0
-) -> OnlineBound:
+def bounded(*facts: Timed, shared: bool = False, budget_s: float = 300.0, leading: float = 1.0) -> OnlineBound:
     """Of a job that computes on the first host from BEGUN_S on, until a fact says otherwise."""
     begun: list[Timed] = [
         *((0.0, f.HostJoined(host, 1, True)) for host in HOSTS[:2]),
@@ -129,9 +125,7 @@ def test_steps_that_are_computed_again_are_left_out() -> None:
     )
     before = least((9_000.0 - BEGUN_S - LEFT_OUT_S, PER_S))
     left_out_s = LEFT_OUT_S + 100 * (STEP_S + PAUSE_S)
-    assert bounded(*again).any_s == pytest.approx(
-        before + least((ENDED_S - 9_100.0 - left_out_s, 2.0 * PER_S))
-    )
+    assert bounded(*again).any_s == pytest.approx(before + least((ENDED_S - 9_100.0 - left_out_s, 2.0 * PER_S)))
 
 
 def test_there_is_none_without_a_law_or_without_prices() -> None:
@@ -148,9 +142,7 @@ def test_prices_are_those_of_the_world_that_played() -> None:
     found = simulate(scenario, trace, 3).context.prices[job.name]
     costs = costs_of(scenario.played().protocol)
     copied_s = costs.snapshot_pause_s[0] + job.payload_bytes / costs.snapshot_pause_bytes_per_s
-    assert found == CheckpointPrice(
-        job.payload_bytes, job.dirty_fraction, job.step_s, job.loss_budget_s, copied_s
-    )
+    assert found == CheckpointPrice(job.payload_bytes, job.dirty_fraction, job.step_s, job.loss_budget_s, copied_s)
     writes = replace(scenario, protocol=replace(scenario.protocol, snapshots="stop"))
     costs = costs_of(writes.played().protocol)
     written_s = costs.snapshot_s[0] + job.payload_bytes / costs.snapshot_bytes_per_s

@@ -49,9 +49,7 @@ def test_two_looks_are_waited_for_each_begun_by_a_touch(tmp_path: Path) -> None:
     assert [request["method"] for request in daemon.requests] == ["revalidator/wait"] * 2
 
 
-@pytest.mark.parametrize(
-    "bad", [None, b'{"id":0,"result":null,"error":"can\'t wait"}', b"{}", b"[]", b"nonsense"]
-)
+@pytest.mark.parametrize("bad", [None, b'{"id":0,"result":null,"error":"can\'t wait"}', b"{}", b"[]", b"nonsense"])
 def test_a_look_that_did_not_end_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bytes | None
 ) -> None:
@@ -61,9 +59,7 @@ def test_a_look_that_did_not_end_is_not_counted(
     assert len(daemon.requests) == 3
 
 
-def test_a_daemon_that_does_not_answer_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "AGAIN_S", 0.0)
     monkeypatch.setattr(caches, "LOOK_WITHIN_S", 0.05)
     daemon, touches = Daemon(tmp_path / "ctl", [LOOKED] * 3), []

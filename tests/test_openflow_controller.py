@@ -100,9 +100,7 @@ class Controller:
         (folder / "topology.json").write_bytes(msgspec.json.encode(TOPOLOGY))
         options = [str(folder / "topology.json"), "--listen", f"127.0.0.1:{self.port}"]
         options += ["--events", str(self._events), "--socket", str(self.socket)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "controller.openflow", *options], cwd=REPOSITORY
-        )
+        self.process = subprocess.Popen([sys.executable, "-m", "controller.openflow", *options], cwd=REPOSITORY)
         until(self.listens, "the controller listens")
 
     def listens(self) -> bool:

@@ -74,20 +74,14 @@ def topologies(draw: st.DrawFn) -> Topology:
     stations = tuple(
         Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:{n:02x}", f"10.0.0.{n}") for n, s in enumerate(at, 1)
     )
-    return Topology(
-        {n: i for i, n in enumerate(names, 1)}, tuple(trunks), stations, draw(st.sampled_from(names))
-    )
+    return Topology({n: i for i, n in enumerate(names, 1)}, tuple(trunks), stations, draw(st.sampled_from(names)))
 
 
 def lookup(switch: SwitchTables, packet: dict[str, object]) -> object:
     """What the pipeline does with a packet; Drop where no rule matches."""
     table = CLASSIFY
     while True:
-        fitting = [
-            r
-            for r in switch.rules.values()
-            if r.table == table and all(packet.get(k) == v for k, v in r.match)
-        ]
+        fitting = [r for r in switch.rules.values() if r.table == table and all(packet.get(k) == v for k, v in r.match)]
         if not fitting:
             return Drop()
         rule = max(fitting, key=lambda r: r.priority)
@@ -213,10 +207,7 @@ def test_a_packet_goes_around_a_trunk_of_its_way_that_has_just_died_and_not_into
     names = ("s0", "s1", "s2", "s3", "s4")
     pairs = enumerate([("s0", "s2"), *combinations(names[1:], 2)], 1)
     trunks = tuple(Trunk(a, number, b, number, 1e9) for number, (a, b) in pairs)
-    a, b = (
-        Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:0{n}", f"10.0.0.{n}")
-        for n, s in ((1, way[0]), (2, "s3"))
-    )
+    a, b = (Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:0{n}", f"10.0.0.{n}") for n, s in ((1, way[0]), (2, "s3")))
     mesh = Topology({name: number for number, name in enumerate(names, 1)}, trunks, (a, b), "s1")
     pins = [WayPin(1, ("h1", "s1", "s2", "s3", "h2"))] if way[0] == "s1" else []
     dead = frozenset({frozenset({"s2", cut})})
@@ -315,9 +306,7 @@ def test_loads_move_research_alone_and_away_from_where_they_are(
     plain, before, after_it = (tables(topology, dead, pins, given) for given in ({}, loads, more))
     for switch in topology.switches:
         its = [made[switch] for made in (plain, before, after_it)]
-        assert (
-            its[0].rules == its[1].rules == its[2].rules and its[0].stages == its[1].stages == its[2].stages
-        )
+        assert its[0].rules == its[1].rules == its[2].rules and its[0].stages == its[1].stages == its[2].stages
         assert its[0].groups.keys() == its[1].groups.keys() == its[2].groups.keys()
         for number, first in its[0].groups.items():
             then, now = its[1].groups[number], its[2].groups[number]
@@ -422,9 +411,7 @@ def square() -> Topology:
         ({("a", "c2"): 5e9}, {1: 14, 2: 2}),  # a sixteenth of its rate is left
     ],
 )
-def test_research_is_shared_by_what_grants_leave_here_and_further_on(
-    loads: Loads, slots: dict[int, int]
-) -> None:
+def test_research_is_shared_by_what_grants_leave_here_and_further_on(loads: Loads, slots: dict[int, int]) -> None:
     groups = tables(square(), loads=loads)["a"].groups.values()
     (share,) = [group for group in groups if group.kind is GroupKind.SELECT]
     assert Counter(bucket.port for bucket in share.buckets) == slots

@@ -114,9 +114,7 @@ def flows(campus: LiveCampus) -> dict[str, set[str]]:
     found = {}
     for name in campus.plan.openflow:
         lines = campus.get(name).dpctl("dump-flows").splitlines()
-        found[name] = {
-            word for line in lines for word in line.split(",")[0].split() if word.startswith("cookie=")
-        }
+        found[name] = {word for line in lines for word in line.split(",")[0].split() if word.startswith("cookie=")}
     return found
 
 
@@ -133,9 +131,7 @@ def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
     assert name in port and ("master ovs-system" in port) is campus.openflow.in_kernel
 
 
-def test_every_host_reaches_every_other_and_neighbours_are_not_answered_for_by_the_network(
-    campus: LiveCampus,
-) -> None:
+def test_every_host_reaches_every_other_and_neighbours_are_not_answered_for_by_the_network(campus: LiveCampus) -> None:
     assert campus.pingAll(timeout="2") == 0.0
     campus.get("h1").cmd("ip neigh flush all")
     assert reaches(campus, "h1", "h2", 0)
@@ -148,18 +144,13 @@ def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(
     before, events = flows(campus), len(trunk_events(campus))
     with cut(campus, "l1", "s1"):
         until(lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)], "word of the cut")
-        until(
-            lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)),
-            "a way around",
-        )
+        until(lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)), "a way around")
     until(lambda: trunk_events(campus)[events + 1 :] == [(["l1", "s1"], True)], "its return")
     until(lambda: flows(campus) == before, "the old tables")
     assert campus.pingAll(timeout="2") == 0.0
 
 
-def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_controller_died(
-    campus: LiveCampus,
-) -> None:
+def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_controller_died(campus: LiveCampus) -> None:
     watch, link, full = NetworkWatch(campus), ("l1", "s1"), 2.5 * GBIT_PER_S
     watch.changed()
 
@@ -261,9 +252,7 @@ def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCam
     def slots() -> set[tuple[int, ...]]:
         """Of each group that shares: how many buckets lead to s1, and to s2."""
         lines = campus.get("l1").dpctl("dump-groups").splitlines()
-        led = [
-            Counter(re.findall(r"actions=output:([^,\s]+)", line)) for line in lines if "type=select" in line
-        ]
+        led = [Counter(re.findall(r"actions=output:([^,\s]+)", line)) for line in lines if "type=select" in line]
         ports = sorted(set().union(*led))
         return {tuple(each[port] for port in ports) for each in led if len(each) == 2}
 
@@ -294,9 +283,7 @@ runner.run(Hub)
 ANSWERING = "import socket; s = socket.create_server(('', 7000)); print('up', flush=True); c, _ = s.accept(); c.sendall(b'heard')"
 
 
-def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_by_itself(
-    tmp_path: Path,
-) -> None:
+def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_by_itself(tmp_path: Path) -> None:
     """What Open vSwitch in user space hands to a controller lacks the checksums that a device would have filled in."""
     spec = dataclasses.replace(small_campus(2), fabric=Fabric.OPENVSWITCH)
     (tmp_path / "hub.py").write_text(HUB)
@@ -415,9 +402,7 @@ def test_a_planned_cut_and_a_change_of_the_way_lose_no_packet(monkeypatch: pytes
     found = planned_cuts(6)
     assert found["lost"] == 0
     assert found["way_s"]["p50"] > 0.0
-    assert (
-        found["drained_s"]["p50"] >= 0.1
-    )  # until no packet is on the old way: `controller.openflow.app.LEFT_S`
+    assert found["drained_s"]["p50"] >= 0.1  # until no packet is on the old way: `controller.openflow.app.LEFT_S`
 
 
 def test_a_trunk_that_is_not_cut_after_all_is_used_again(campus: LiveCampus) -> None:
@@ -442,11 +427,7 @@ def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
         pass
     with pytest.raises(SpecError, match="with up=False only"):
         campus.set_link("l1", "s1", up=True, drain=True)
-    with (
-        without_controller(campus),
-        pytest.raises(SetupError, match="did not answer"),
-        campus.drained("l1", "s1"),
-    ):
+    with without_controller(campus), pytest.raises(SetupError, match="did not answer"), campus.drained("l1", "s1"):
         pass
 
 
@@ -482,9 +463,7 @@ def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_pat
         assert printed in text
         text = text.replace(printed, sooner)
     (tmp_path / "s.toml").write_text(text)
-    done = command(
-        "run", str(tmp_path / "s.toml"), "--agents-per-process", "6", "--out", str(tmp_path / "out")
-    )
+    done = command("run", str(tmp_path / "s.toml"), "--agents-per-process", "6", "--out", str(tmp_path / "out"))
     assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
     told = list(read_facts(tmp_path / "out/journal.sqlite"))
     facts = [fact for _, fact in told]

@@ -87,9 +87,7 @@ FORGED: dict[str, Packet] = {
 }  # fmt: skip
 
 
-def test_forged_frames_pass_no_switch_and_a_closed_host_hears_nothing_of_genuine_ones(
-    switched: LiveCampus,
-) -> None:
+def test_forged_frames_pass_no_switch_and_a_closed_host_hears_nothing_of_genuine_ones(switched: LiveCampus) -> None:
     known = [switched[host].cmd(f"ping -c1 -W5 {COORDINATOR} >/dev/null; ip neigh") for host in ("h2", "h4")]
     assert all(f"{COORDINATOR} dev" in text and mac(COORDINATOR) in text for text in known)
     before, status = forged(switched), switched.maps("h4").switch.status
@@ -134,9 +132,7 @@ def test_forged_frames_pass_no_switch_and_a_closed_host_hears_nothing_of_genuine
         )
 
 
-def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_their_trunk(
-    campus: LiveCampus,
-) -> None:
+def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_their_trunk(campus: LiveCampus) -> None:
     """Each keeps to its own port's share, together they have more than the trunk, and research loses no packet to them there."""
     [trunk] = [trunk for trunk in campus.plan.trunks if {trunk.a.node, trunk.b.node} == {"l1", "s1"}]
     end = trunk.a if trunk.a.node == "l1" else trunk.b
@@ -145,9 +141,7 @@ def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_th
     def of_class(number: int) -> tuple[int, int, int]:
         """Bytes and packets that a class of the trunk has sent, and packets that it dropped."""
         shown = campus["l1"].cmd(f"tc -s class show dev {end.name}")
-        found = re.search(
-            rf"class htb 1:{number} .*?Sent (\d+) bytes (\d+) pkt \(dropped (\d+)", shown, re.DOTALL
-        )
+        found = re.search(rf"class htb 1:{number} .*?Sent (\d+) bytes (\d+) pkt \(dropped (\d+)", shown, re.DOTALL)
         assert found, shown
         return int(found[1]), int(found[2]), int(found[3])
 
@@ -180,9 +174,7 @@ def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_th
                 for _ in range(5):
                     first.send(frames[0])
                     second.send(frames[1])
-                if (sent + 1) * len(research) < 0.9 * end.shape.research_bytes_per_s * (
-                    time.monotonic() - began_s
-                ):
+                if (sent + 1) * len(research) < 0.9 * end.shape.research_bytes_per_s * (time.monotonic() - began_s):
                     honest.send(research)
                     sent += 1
         now_at, before_at = (of_class(2), of_class(3)), None

@@ -121,9 +121,7 @@ def test_every_promise_is_kept_and_every_window_reports_its_gap() -> None:
     whole = [window for window in played.windows if not window.amends]
     assert [window.from_s for window in whole] == [0.5 + day * 86_400.0 for day in range(3)]
     assert max(window.gap for window in played.windows) <= 1e-4
-    assert all(
-        window.status == "optimal" and window.bound_s <= window.objective_s for window in played.windows
-    )
+    assert all(window.status == "optimal" and window.bound_s <= window.objective_s for window in played.windows)
 
 
 def test_windows_that_a_time_limit_cuts_off_are_played_all_the_same() -> None:
@@ -177,12 +175,7 @@ def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
     plan.enter((), ways)
     admit = admit_of(plan, budgets)
     # alone 100 for 10 s, beside both 10, beside one 100 again
-    for size, due_s, fits in (
-        (990.0, 10.0, True),
-        (1090.0, 20.0, True),
-        (1110.0, 20.0, False),
-        (2090.0, 30.0, True),
-    ):
+    for size, due_s, fits in ((990.0, 10.0, True), (1090.0, 20.0, True), (1110.0, 20.0, False), (2090.0, 30.0, True)):
         asked = [MigrationRequest("j3", size, due_s, 0.0, (link, other))]
         assert (set(admit(asked, 0.0, {link: share, other: share}).admitted) == {"j3"}) is fits
 
@@ -194,11 +187,7 @@ def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_oth
     budgets = ClassBudgets(whole := LinkBudgets([{link: share}]), whole)
     plan = SchedulePlan(Future({"a": (stay,), "b": (to,)}), where={"j1": stay, "j2": stay})
     plan.enter(
-        (),
-        [
-            Handover("j1", stay, to, "b", False, (), 10.0, 10.0),
-            Handover("j2", stay, to, "b", True, (), 0.0, 0.0),
-        ],
+        (), [Handover("j1", stay, to, "b", False, (), 10.0, 10.0), Handover("j2", stay, to, "b", True, (), 0.0, 0.0)]
     )
     requests = [MigrationRequest(job, 500.0, 10.0, 0.0, (link,)) for job in ("j1", "j2", "j3")]
     answer = admit_of(plan, budgets)(requests, 0.0, {link: share})
@@ -246,9 +235,7 @@ def test_a_notice_that_is_long_enough_loses_nothing() -> None:
     assert played.summary().migrations.in_time == 1
 
 
-@pytest.mark.parametrize(
-    "seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))]
-)
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))])
 def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_less(seed: int) -> None:
     scenario, trace = half_a_day(seed)
     played = run_oracle(scenario, trace)

@@ -56,9 +56,7 @@ def test_what_a_time_limit_leaves_is_reported_with_the_solvers_bound(monkeypatch
     assert (answer.status, answer.gap) == ("time limit", pytest.approx(0.25))
 
 
-def test_a_limit_that_strikes_before_anything_is_found_leaves_a_feasible_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_limit_that_strikes_before_anything_is_found_leaves_a_feasible_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contended()
     monkeypatch.setattr(program, "milp", lambda *_, **__: cut_off(None, None))
     answer = solve(problem, LONG_S)
@@ -96,9 +94,7 @@ def test_no_migration_is_offered_that_cannot_end_within_its_notice() -> None:
         assert handover.bookings[0].until_s + 10.0 <= handover.stay.until_s
     short = [(p, r) for p in problems for r in p.runners if r.stay and r.stay.announced_s == 20.0]
     degraded = [
-        (p, r)
-        for p, r in short
-        if not any(h.migrates and h.job == r.name and h.stay == r.stay for h in p.handovers)
+        (p, r) for p, r in short if not any(h.migrates and h.job == r.name and h.stay == r.stay for h in p.handovers)
     ]
     assert degraded  # 20 s are too short for most payloads: these are only protected
 

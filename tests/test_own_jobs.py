@@ -208,9 +208,7 @@ def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
     assert followed.endswith("in all 9592\n")
 
 
-def test_the_first_job_of_the_page_goes_on_from_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_job_of_the_page_goes_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of docs/own_jobs.md as they are: a reclaim takes half of the work at most."""
     monkeypatch.chdir(EXAMPLES)
     over = tmp_path / "over"

@@ -28,14 +28,9 @@ def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
 
 def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission() -> None:
     shell, counting = scenario().user_jobs
-    assert shell.job.spec().program == Program(
-        [str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"}
-    )
+    assert shell.job.spec().program == Program([str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"})
     assert (shell.at_s, counting.at_s) == (0.0, 120.0)
-    assert (counting.job.name, counting.job.spec().params) == (
-        "own2",
-        {"steps": 50, "fast": True, "note": "a"},
-    )
+    assert (counting.job.name, counting.job.spec().params) == ("own2", {"steps": 50, "fast": True, "note": "a"})
     assert (counting.job.memory_bytes, counting.job.loss_budget_s, counting.job.step_s) == (4e9, 300.0, 2.0)
 
 

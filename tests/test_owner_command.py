@@ -98,9 +98,7 @@ def test_other_words_are_left_to_the_command_line(words: str, calls: list[tuple[
 def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
     program = "import sys, experiments.cli.start, experiments.cli.owner; print(*sys.modules)"
     bare = f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-    loaded = set(
-        _run("-I", "-S", "-c", bare + program).split()
-    )  # -S: without what this machine's `site` imports
+    loaded = set(_run("-I", "-S", "-c", bare + program).split())  # -S: without what this machine's `site` imports
     assert "bpf.switch" in loaded
     assert not loaded & set(HEAVY.split())
 
@@ -108,13 +106,7 @@ def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
 def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_header() -> None:
     fields = {name: getattr(KillSwitchStruct, name) for name, *_ in KillSwitchStruct._fields_}
     words = ("set_at_ns", "isolate_at_ns", "first_drop_ns", "dropped_packets", "dropped_bytes")
-    numbers = (
-        switch.SET_AT,
-        switch.ISOLATE_AT,
-        switch.FIRST_DROP,
-        switch.DROPPED_PACKETS,
-        switch.DROPPED_BYTES,
-    )
+    numbers = (switch.SET_AT, switch.ISOLATE_AT, switch.FIRST_DROP, switch.DROPPED_PACKETS, switch.DROPPED_BYTES)
     for name, number in zip(words, numbers, strict=True):
         assert (fields[name].offset, fields[name].size) == (8 * number, 8)
     places = {"coordinator": switch.COORDINATOR, "live": switch.LIVE}
@@ -161,9 +153,7 @@ start.main()
 
 
 @pytest.mark.parametrize(("name", "status", "says"), INTERRUPTS)
-def test_a_signal_while_the_command_line_is_imported_ends_the_command(
-    name: str, status: int, says: str
-) -> None:
+def test_a_signal_while_the_command_line_is_imported_ends_the_command(name: str, status: int, says: str) -> None:
     argv = [sys.executable, "-c", INTERRUPTED.replace("NAME", name)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, says)
@@ -171,15 +161,9 @@ def test_a_signal_while_the_command_line_is_imported_ends_the_command(
 
 @pytest.mark.parametrize(
     ("words", "status", "says"),
-    [
-        (["--version"], 0, "reclaimnet-testbed"),
-        (["reclaim"], 2, "Missing argument"),
-        (["return", "-h"], 0, "Usage"),
-    ],
+    [(["--version"], 0, "reclaimnet-testbed"), (["reclaim"], 2, "Missing argument"), (["return", "-h"], 0, "Usage")],
 )
-def test_command_that_begins_without_site_packages_is_the_same(
-    words: list[str], status: int, says: str
-) -> None:
+def test_command_that_begins_without_site_packages_is_the_same(words: list[str], status: int, says: str) -> None:
     script = Path(owner.__file__).with_name("reclaimnet")
     done = subprocess.run([sys.executable, "-S", script, *words], capture_output=True, text=True, check=False)
     assert done.returncode == status
@@ -221,9 +205,7 @@ async def test_owner_who_never_reads_keeps_no_other_waiting(
     assert len(caplog.records) <= 2
 
 
-async def test_a_host_that_is_reclaimed_while_it_is_lent_again_ends_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_host_that_is_reclaimed_while_it_is_lent_again_ends_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two threads the one that lends may come to the switch last: the host stood open though its owner had it."""
     switch: list[str] = []
 

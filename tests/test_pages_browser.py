@@ -54,9 +54,7 @@ def opened(browser: Any) -> Iterator[Any]:
     assert said == []
 
 
-def two_months(
-    hosts: int = 53, jobs: int = 300, checkpoints: int = 80
-) -> tuple[list[run_story.Timed], RunContext]:
+def two_months(hosts: int = 53, jobs: int = 300, checkpoints: int = 80) -> tuple[list[run_story.Timed], RunContext]:
     """61 days of a campus: jobs one after another on each host, their checkpoints and transfers, reclaims."""
     campus = presets.three_tier(hosts, 4, 1)
     context = replace(
@@ -80,16 +78,11 @@ def two_months(
             facts.append(
                 (
                     here_s,
-                    f.TransferFinished(
-                        job, 10**6 + k, host, standby, True, sent, 0, 60.0, rng.uniform(0.97, 1.0), 0
-                    ),
+                    f.TransferFinished(job, 10**6 + k, host, standby, True, sent, 0, 60.0, rng.uniform(0.97, 1.0), 0),
                 )
             )
         facts.append((at_s + 5 * DAY_S, f.JobFinished(job, 1, host, 10_000, "")))
-        facts += [
-            (at_s + 6 * DAY_S, f.HostReclaimed(host, 0.0, False, [])),
-            (at_s + 7 * DAY_S, f.HostReturned(host)),
-        ]
+        facts += [(at_s + 6 * DAY_S, f.HostReclaimed(host, 0.0, False, [])), (at_s + 7 * DAY_S, f.HostReturned(host))]
     return sorted(facts, key=lambda timed: timed[0]), context
 
 
@@ -102,9 +95,7 @@ def long_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_page_breaks_wcag_aa_in_light_or_dark_wide_or_narrow(
-    kind: str, tmp_path: Path, opened: Any
-) -> None:
+def test_no_page_breaks_wcag_aa_in_light_or_dark_wide_or_narrow(kind: str, tmp_path: Path, opened: Any) -> None:
     file = page(kind, tmp_path)
     for width, scheme in ((1300, "light"), (400, "dark")):
         tab = opened(file, width, color_scheme=scheme)
@@ -129,10 +120,7 @@ def test_arrow_keys_reach_every_bar_and_tell_it(tmp_path: Path, opened: Any) -> 
     }""",
         wanted + 5,
     )
-    assert reached == [
-        wanted,
-        tab.evaluate("document.querySelectorAll('svg.timeline .bar[data-tip]').length"),
-    ]
+    assert reached == [wanted, tab.evaluate("document.querySelectorAll('svg.timeline .bar[data-tip]').length")]
     assert tab.inner_text("#tip") != ""
     tab.keyboard.press("Home")
     tab.keyboard.press("ArrowDown")
@@ -185,10 +173,7 @@ def test_a_page_on_paper_shows_no_controls_and_light_colours(tmp_path: Path, ope
     tab.emulate_media(media="print")
     assert not tab.is_visible(".hint")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert (
-        tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()")
-        == "#1b2330"
-    )
+    assert tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()") == "#1b2330"
 
 
 @pytest.mark.parametrize(

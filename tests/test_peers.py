@@ -43,9 +43,7 @@ def test_each_host_that_is_waited_for_keeps_a_connection_beside_those_that_all_s
         assert [held.enter_context(admission.connection("h3")) for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(caplog: pytest.LogCaptureFixture):
     now_s = 100.0
     occasions = Occasions(logging.getLogger("peers"), clock=lambda: now_s)
     for _ in range(10_000):

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.placement import select as placement
-from controller.core.placement.select import (
-    DestinationChoice,
-    Missing,
-    NoDestination,
-    PlacementRequest,
-    Selector,
-)
+from controller.core.placement.select import DestinationChoice, Missing, NoDestination, PlacementRequest, Selector
 from controller.core.policies import baselines
 from tests.offered_hosts import Candidate, over_hosts
 
@@ -36,9 +30,7 @@ REQUEST = PlacementRequest(
     restart_s=10.0,
     source_building="north",
 )
-GOOD = Candidate(
-    "a", "north", 1, 24e9, 8.6, 0.5, bandwidth_bytes_per_s=1e8, survival=0.9, mean_migration_s=30.0
-)
+GOOD = Candidate("a", "north", 1, 24e9, 8.6, 0.5, bandwidth_bytes_per_s=1e8, survival=0.9, mean_migration_s=30.0)
 
 
 def chosen(answer: DestinationChoice | NoDestination) -> str:
@@ -63,9 +55,7 @@ def test_the_score_is_seconds_there_plus_the_risk_of_seconds_away() -> None:
         ({"bandwidth_bytes_per_s": 1e7}, Missing.TIME, 50.0),
     ],
 )
-def test_nobody_fits_and_the_closest_miss_is_named(
-    lack: dict[str, Any], reason: Missing, shortfall: float
-) -> None:
+def test_nobody_fits_and_the_closest_miss_is_named(lack: dict[str, Any], reason: Missing, shortfall: float) -> None:
     missed = replace(GOOD, **lack)
     worse = replace(missed, host="0", memory_bytes=1.0, free_gpus=missed.free_gpus)
     answer = select(replace(REQUEST, max_load=0.9), [worse, missed])
@@ -103,9 +93,7 @@ def test_where_every_score_is_infinite_the_nearest_is_the_best_and_a_free_way_on
 def test_what_the_neighbours_lose_counts_where_congestion_has_a_price() -> None:
     crowded = replace(GOOD, host="0", expected_reclaims=0.9, added_loss_s=900.0)
     alone = replace(GOOD, host="1", expected_reclaims=1.0, added_loss_s=300.0)
-    assert (
-        chosen(ours(REQUEST, [replace(crowded, added_loss_s=0.0), replace(alone, added_loss_s=0.0)])) == "0"
-    )
+    assert chosen(ours(REQUEST, [replace(crowded, added_loss_s=0.0), replace(alone, added_loss_s=0.0)])) == "0"
     assert chosen(ours(REQUEST, [crowded, alone])) == "1"
     assert chosen(ours(REQUEST, [crowded, replace(alone, expected_reclaims=9.0)])) == "0"
 
@@ -136,11 +124,7 @@ def test_a_standby_without_a_gpu_next_door_beats_one_far_away_with_one() -> None
 
 
 def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
-    hosts = [
-        replace(GOOD, host="slow", bandwidth_bytes_per_s=1e6),
-        GOOD,
-        replace(GOOD, host="tiny", memory_bytes=1.0),
-    ]
+    hosts = [replace(GOOD, host="slow", bandwidth_bytes_per_s=1e6), GOOD, replace(GOOD, host="tiny", memory_bytes=1.0)]
     assert {chosen(select_random(REQUEST, hosts, draw=d / 10)) for d in range(10)} == {"a", "slow"}
     assert isinstance(select_random(REQUEST, hosts[2:], draw=0.5), NoDestination)
 
@@ -157,12 +141,7 @@ def test_no_rule_takes_a_host_that_is_loaded_more_than_the_job_accepts(rule: Sel
 
 
 def brute_force(
-    request: PlacementRequest,
-    hosts: list[Candidate],
-    k_min: int | None,
-    as_printed: bool,
-    alpha: float,
-    theta: float,
+    request: PlacementRequest, hosts: list[Candidate], k_min: int | None, as_printed: bool, alpha: float, theta: float
 ) -> str | None:
     """Algorithm 2, a host at a time."""
     feasible = {}
@@ -170,9 +149,7 @@ def brute_force(
         there_s = math.inf
         if host.bandwidth_bytes_per_s > 0.0:
             there_s = request.payload_bytes / host.bandwidth_bytes_per_s + request.restart_s
-        in_time = (
-            there_s <= (math.inf if request.notice_s is None else request.notice_s) and there_s < math.inf
-        )
+        in_time = there_s <= (math.inf if request.notice_s is None else request.notice_s) and there_s < math.inf
         fits = host.memory_bytes >= request.memory_bytes and host.capability >= request.min_capability
         if host.host != request.source and host.free_gpus >= 1 and fits and host.load <= theta and in_time:
             risk = 1.0 - host.survival if as_printed else host.reclaims_to_expect

@@ -45,9 +45,7 @@ def test_bandwidths_are_those_of_the_narrowest_link_of_each_path(campus: Campus,
 
 
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000), st.floats(0.0, 1.0))
-def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(
-    campus: Campus, seed: int, share: float
-) -> None:
+def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(campus: Campus, seed: int, share: float) -> None:
     places, network, routes = places_of(campus)
     column = free_column(network, seed)
     free = dict(zip(network.links, column.tolist(), strict=True))

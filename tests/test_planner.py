@@ -23,10 +23,7 @@ PAUSE_S = 0.5
 
 
 def plan(
-    jobs: list[Job],
-    capacity: dict[DirectedLink, float],
-    planner: Planner = plan_each,
-    pause_s: float = PAUSE_S,
+    jobs: list[Job], capacity: dict[DirectedLink, float], planner: Planner = plan_each, pause_s: float = PAUSE_S
 ) -> CheckpointPlans:
     return checkpoint_jobs.plan(planner, jobs, capacity, BETA, pause_s)
 
@@ -46,12 +43,7 @@ def test_no_solver_finds_much_less(switches: int, seed: int) -> None:
     routes = [tuple(links[a:b]) for a, b in itertools.combinations(range(switches), 2)]
     capacity = {link: 10.0 ** rng.uniform(7, 8.5) for link in links}
     jobs = [
-        job(
-            f"j{i}",
-            10.0 ** rng.uniform(8, 10),
-            10.0 ** rng.uniform(-2, 1),
-            links=routes[rng.integers(len(routes))],
-        )
+        job(f"j{i}", 10.0 ** rng.uniform(8, 10), 10.0 ** rng.uniform(-2, 1), links=routes[rng.integers(len(routes))])
         for i in range(int(rng.integers(2, 8)))
     ]
     found, n = plan(jobs, capacity), len(jobs)
@@ -197,9 +189,7 @@ def test_the_cube_root_of_hazard_times_payload_divides_the_budget() -> None:
 
 
 def test_a_job_without_hazard_gets_nothing_and_checkpoints_never() -> None:
-    found = checkpoint_jobs.plan(
-        p1.plan_as_printed, [job("calm", per_h=0.0), job("busy", per_h=1.0)], {TRUNK: 1e8}
-    )
+    found = checkpoint_jobs.plan(p1.plan_as_printed, [job("calm", per_h=0.0), job("busy", per_h=1.0)], {TRUNK: 1e8})
     assert (found.rates_bytes_per_s[0], found.intervals_s[0]) == (0.0, math.inf)
 
 

@@ -101,9 +101,7 @@ def test_a_wrong_policy_says_what_is_wrong_and_what_is_allowed(name: str, wrong:
     with pytest.raises(SpecError, match=wrong) as error:
         find_policy(name, "--system")
     assert error.value.key == "--system"
-    assert ("one of slurm-pr" in error.value.allowed) is (
-        ":" not in name or name in ("mine_of_tests:", "a/b:c")
-    )
+    assert ("one of slurm-pr" in error.value.allowed) is (":" not in name or name in ("mine_of_tests:", "a/b:c"))
     assert '"module:NAME" of a controller.core.policies.table.Policy' in error.value.allowed
 
 

@@ -25,10 +25,7 @@ from topologies.spec import DirectedLink
 
 QUEUE = Queue(target_delay_s=3.0, level_step_per_s=0.01, offer_ttl_s=0.0)
 LINK = DirectedLink("h1", "sw")
-JOBS = [
-    checkpoint_jobs.Job("a", 1e9, 1e-4, (LINK,), 120.0),
-    checkpoint_jobs.Job("b", 64e9, 3e-3, (LINK,), 9000.0),
-]
+JOBS = [checkpoint_jobs.Job("a", 1e9, 1e-4, (LINK,), 120.0), checkpoint_jobs.Job("b", 64e9, 3e-3, (LINK,), 9000.0)]
 REQUEST = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
 HOSTS = hosts_in_columns(
     [
@@ -61,9 +58,7 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
 
     answer = admission_of(row)
     assert answer.admitted.keys() | answer.refused.keys() == {"urgent", "huge", "small"}
-    flows = [
-        Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted
-    ]
+    flows = [Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted]
     network = Network(SHARE)
     rates, _ = row.share(in_columns(flows, network), network.column(SHARE))
     assert math.fsum(rates) == pytest.approx(10.0)
@@ -115,10 +110,7 @@ def test_an_override_changes_one_field_of_a_row_and_is_part_of_its_name() -> Non
             "override.valt = 'false': no field of a policy; nearest: vault; allowed here: plan, ",
         ),
         ("reclaimnet+vault=no", "override.vault = 'no': true or false"),
-        (
-            "reclaimnet+plan=no-p",
-            "override.plan = 'no-p': a system, whose plan is taken: one of .*; nearest: no-p1",
-        ),
+        ("reclaimnet+plan=no-p", "override.plan = 'no-p': a system, whose plan is taken: one of .*; nearest: no-p1"),
         ("reclaimnet+vault", "override = 'vault': FIELD=VALUE, such as vault=false"),
         ("reclaimnet+about=mine", "override.about = 'mine': no field of a policy"),
         ("no-migration+plan=reclaimnet", "override = 'no-migration.plan=reclaimnet': stays: with a Static"),

@@ -37,9 +37,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(program)
 
 
-async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
-    tmp_path: Path, stranger: str
-) -> None:
+async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(tmp_path: Path, stranger: str) -> None:
     """It is asked twice while it runs on, and moved twice; its result is that of an uninterrupted run."""
     steps, expected = 1500, 88172645463325252
     for _ in range(steps):
@@ -71,9 +69,7 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
 
 
 @pytest.mark.parametrize("how", ["itself", pytest.param("criu", marks=needs_criu)])
-async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
-    tmp_path: Path, how: str
-) -> None:
+async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(tmp_path: Path, how: str) -> None:
     program = Program([str(EXAMPLES / "adding.sh")], checkpoint_by=how)
     async with desk(tmp_path) as at:
         job = await at.run(program, steps=25)
@@ -104,9 +100,7 @@ async def failure(at: Desk, program: Program, **given: Any) -> str:
     return failed.reason
 
 
-async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
-    tmp_path: Path, stranger: str
-) -> None:
+async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(tmp_path: Path, stranger: str) -> None:
     async with desk(tmp_path) as at:
         assert await failure(at, Program([stranger, "1", "7"])) == (
             "it ended with exit code 7; its last line: " + at.log(1).splitlines()[1]
@@ -129,13 +123,10 @@ async def test_a_program_without_a_handler_is_not_killed_by_the_question(tmp_pat
         assert at.log().endswith("done\n")
 
 
-async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_final_checkpoint(
-    tmp_path: Path,
-) -> None:
+async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_final_checkpoint(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
         job = await at.run(
-            script(tmp_path / "slow", "trap 'echo asked' TERM; echo runs; while :; do sleep 0.05; done"),
-            grace_s=0.3,
+            script(tmp_path / "slow", "trap 'echo asked' TERM; echo runs; while :; do sleep 0.05; done"), grace_s=0.3
         )
         await at.until("runs")
         with pytest.raises(SnapshotImpossible, match=r"within its grace of 0\.3 s"):
@@ -436,9 +427,7 @@ def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(
 # ---------------------------------------------------------------- the agent's side
 
 
-async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder_behind(
-    tmp_path: Path,
-) -> None:
+async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder_behind(tmp_path: Path) -> None:
     """Its checkpoint goes through the store, verified; asked to end it is gone within its grace, and said to be."""
     spec, log = of_agent(Program([str(EXAMPLES / "adding.sh")])), tmp_path / "logs/a.2.log"
     with agent_jobs(tmp_path) as jobs:
@@ -513,12 +502,8 @@ async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle
 
 
 @needs_criu
-async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_program_goes_on(
-    tmp_path: Path,
-) -> None:
-    program = any_program(
-        tmp_path / "pipe", "mkfifo pipe; echo made; while [ -e pipe ]; do sleep 0.02; done; rm -f no"
-    )
+async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_program_goes_on(tmp_path: Path) -> None:
+    program = any_program(tmp_path / "pipe", "mkfifo pipe; echo made; while [ -e pipe ]; do sleep 0.02; done; rm -f no")
     async with desk(tmp_path) as at:
         job = await at.run(program)
         await at.until("made")
@@ -529,9 +514,7 @@ async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_prog
 
 
 @needs_criu
-async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_exit_code(
-    tmp_path: Path,
-) -> None:
+async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_exit_code(tmp_path: Path) -> None:
     daemon = tmp_path / "daemon"
     script(daemon, "trap '' TERM HUP; while :; do sleep 0.05; done")
     async with desk(tmp_path) as at:
@@ -553,9 +536,7 @@ async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_
         assert await failure(at, missing) == "it cannot be executed: /nonexistent: No such file or directory"
 
 
-async def test_without_criu_it_fails_and_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_criu_it_fails_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(criu.COMMAND, "/nonexistent/criu")
     async with desk(tmp_path) as at:
         reason = await failure(at, any_program(tmp_path / "any", "exit 0"))

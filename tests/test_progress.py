@@ -17,9 +17,7 @@ from topologies.units import format_duration
 def terminal(width: int, height: int) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
     kind = {"TERM": "xterm"}  # whatever this process runs in
-    console = Console(
-        file=out, width=width, height=height, force_terminal=True, color_system=None, _environ=kind
-    )
+    console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None, _environ=kind)
     return console, out
 
 
@@ -39,8 +37,7 @@ def status(campus: Campus, **changes: object) -> Status:
         if h.role is not Role.COORDINATOR
     ]
     transfers = [
-        TransferStatus(f"job{n}:1000001>h{n + 1}", f"h{n}", f"h{n + 1}", "planned", 4e6, 3e6, 5)
-        for n in range(1, 30)
+        TransferStatus(f"job{n}:1000001>h{n + 1}", f"h{n}", f"h{n + 1}", "planned", 4e6, 3e6, 5) for n in range(1, 30)
     ]
     values = {
         "now_s": 12.5,
@@ -91,9 +88,7 @@ def test_picture_shows_hosts_queue_transfers_and_events() -> None:
 
 
 def test_figures_that_are_not_known_yet_are_dashes() -> None:
-    text = "\n".join(
-        drawn(100, 40, run_story.small_campus(), mean_cost=float("nan"), mean_delay_s=float("inf"))
-    )
+    text = "\n".join(drawn(100, 40, run_story.small_campus(), mean_cost=float("nan"), mean_delay_s=float("inf")))
     assert "mean cost - (k = 10)   mean delay - (target" in text
 
 
@@ -120,7 +115,6 @@ def test_text_of_a_reason_is_never_read_as_markup() -> None:
 
 def test_sentences_name_job_host_and_cause() -> None:
     assert (
-        narration.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
-        == "a stopped on h1 at step 9: the notice ran out"
+        narration.sentence(f.JobStopped("a", 1, "h1", "deadline", 9)) == "a stopped on h1 at step 9: the notice ran out"
     )
     assert narration.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0, 1, 1.0)) is None

@@ -65,9 +65,7 @@ options.results_folder(Path(sys.argv[1])); print("held", flush=True); sys.stdin.
 
 def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_text("the first's")
-    first = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    first = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with first:
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(SetupError, match=rf"process {first.pid} .* writes there: .* another --out"):

@@ -72,9 +72,7 @@ def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
     queue.offer(1, 0.0)
     queue.offer(2, 4.0)
     assert queue.expire(9.999) == []
-    assert queue.submit(job("late"), 10.0, 0.0) == Dispatch(
-        "late", 2, 0.0, True
-    )  # 1 is over, if still listed
+    assert queue.submit(job("late"), 10.0, 0.0) == Dispatch("late", 2, 0.0, True)  # 1 is over, if still listed
     assert [offer.offer_id for offer in queue.expire(10.0)] == [1]
 
 
@@ -139,9 +137,7 @@ def test_the_same_job_or_offer_twice_is_refused() -> None:
 
 
 actions = st.lists(
-    st.tuples(
-        st.sampled_from(["submit", "offer", "return", "expire"]), st.floats(0.0, 5.0), st.floats(0.0, 0.99)
-    ),
+    st.tuples(st.sampled_from(["submit", "offer", "return", "expire"]), st.floats(0.0, 5.0), st.floats(0.0, 0.99)),
     max_size=60,
 )
 

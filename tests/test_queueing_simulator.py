@@ -77,10 +77,7 @@ def test_spots_find_the_queue_empty_as_often_as_theory_says() -> None:
 
 def test_jobs_in_bursts_are_within_four_standard_errors_of_theory_too() -> None:
     jobs, spots = Gamma(0.5, 20.0), Exponential(9.0)  # spots are the clock of the exact numbers
-    estimate, exact = (
-        simulate(Model(jobs, spots, Rule(2.2)), JOBS, SEED),
-        stationary.under_level(jobs, spots, 2.2),
-    )
+    estimate, exact = (simulate(Model(jobs, spots, Rule(2.2)), JOBS, SEED), stationary.under_level(jobs, spots, 2.2))
     assert estimate.cost.errors_from(exact.cost) <= 4.0 >= estimate.delay_h.errors_from(exact.delay_h)
 
 
@@ -134,9 +131,7 @@ def test_wrong_arguments_are_named() -> None:
         ratio(np.array([1.0]), np.array([1.0]))
 
 
-def test_the_benchmark_times_each_case_and_judges_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_benchmark_times_each_case_and_judges_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(queue, "QUICK_JOBS", (2_000, 2_000))
     monkeypatch.setattr(queue, "ROUNDS", 1)
     result = queue.measure(Run(tmp_path, quick=True))

@@ -7,16 +7,7 @@ import pytest
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.policy_comparison.ranking import (
-    JUDGED,
-    OVER,
-    RELATIVES,
-    WORK,
-    WORST,
-    checks,
-    standing,
-    systems,
-)
+from experiments.claims.policy_comparison.ranking import JUDGED, OVER, RELATIVES, WORK, WORST, checks, standing, systems
 from experiments.claims.registry import CLAIMS
 
 OTHERS = ("slurm-pr", "bamboo", "random-dst")
@@ -24,9 +15,7 @@ CASE = "a campus"
 
 
 def rows(
-    apart: dict[str, tuple[float, float]],
-    taken: dict[str, float] | None = None,
-    over: dict[str, float] | None = None,
+    apart: dict[str, tuple[float, float]], taken: dict[str, float] | None = None, over: dict[str, float] | None = None
 ) -> Iterator[Value]:
     """Rows of all systems: the differences, what each takes of research, and the share of time over budgets (0 if not said)."""
     for system in ("reclaimnet", *OTHERS):
@@ -45,12 +34,7 @@ def rows(
     ("apart", "outcome", "words", "level"),
     [
         ({}, ClaimOutcome.HOLDS, "first, before", Level.ORDERINGS_ONLY),
-        (
-            {"bamboo": (-1.0, 1.0)},
-            ClaimOutcome.UNDECIDED,
-            "not distinguishable from first: Bamboo",
-            Level.UNDECIDED,
-        ),
+        ({"bamboo": (-1.0, 1.0)}, ClaimOutcome.UNDECIDED, "not distinguishable from first: Bamboo", Level.UNDECIDED),
         (
             {"bamboo": (-1.0, 1.0), "slurm-pr": (1.0, 2.0)},
             ClaimOutcome.FAILS,
@@ -110,10 +94,7 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
     assert {check.outcome for check in ranking} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
     prices = [check for check in found if check.kind is ClaimKind.BEYOND]
     assert len(prices) == (0 if is_rival else len(JUDGED))
-    assert all(
-        f"Bamboo (B1), which has intervals above 2 L_max for {bamboo:.3g} %" in check.detail
-        for check in prices
-    )
+    assert all(f"Bamboo (B1), which has intervals above 2 L_max for {bamboo:.3g} %" in check.detail for check in prices)
 
 
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
@@ -130,10 +111,7 @@ def test_ours_is_not_first_where_it_takes_more_than_research_may_lose() -> None:
     assert standing(nearly, CASE, WORK).outcome is ClaimOutcome.HOLDS
     values = Values(tuple(rows({}, {"reclaimnet": 4.2})))
     found = standing(values, CASE, WORK)
-    assert (
-        found.outcome is ClaimOutcome.FAILS
-        and found.detail == "ReclaimNet takes 4.2 % of research in an hour"
-    )
+    assert found.outcome is ClaimOutcome.FAILS and found.detail == "ReclaimNet takes 4.2 % of research in an hour"
     alone = Values(tuple(rows({}, dict.fromkeys(OTHERS, 50.0))))
     assert standing(alone, CASE, WORK).outcome is ClaimOutcome.UNDECIDED
 

@@ -47,32 +47,9 @@ Inputs = SimpleNamespace
 Formula = Callable[..., Any]
 
 # ---------------------------------------------------------------- inputs
-DEFAULTS = {
-    "k": 10.0,
-    "beta": planner.BETA,
-    "L_max_s": math.inf,
-    "level": 0.95,
-    "T_r": 0.0,
-    "t0_h": 0.0,
-    "C": 1.0,
-}
-DEFAULTS |= {
-    "alpha": select.ALPHA,
-    "B_min": 0.0,
-    "k_min": 1.0,
-    "phi": 1.0,
-    "u": 0.0,
-    "W": math.inf,
-    "cap": math.inf,
-}
-SAME = {
-    "C_bytes": "C",
-    "lam_per_h": "lam",
-    "B_bytes_per_s": "b",
-    "bw": "b",
-    "N": "r",
-    "pi0_at_spot_epochs": "pi0",
-}
+DEFAULTS = {"k": 10.0, "beta": planner.BETA, "L_max_s": math.inf, "level": 0.95, "T_r": 0.0, "t0_h": 0.0, "C": 1.0}
+DEFAULTS |= {"alpha": select.ALPHA, "B_min": 0.0, "k_min": 1.0, "phi": 1.0, "u": 0.0, "W": math.inf, "cap": math.inf}
+SAME = {"C_bytes": "C", "lam_per_h": "lam", "B_bytes_per_s": "b", "bw": "b", "N": "r", "pi0_at_spot_epochs": "pi0"}
 LAWS: dict[str, Callable[..., Law]] = {
     "exp": Exponential,
     "poisson": lambda rate: Exponential(1.0 / rate),
@@ -81,12 +58,7 @@ LAWS: dict[str, Callable[..., Law]] = {
     "det": Deterministic,
     "bathtub": BathTub,
 }
-CASES = {
-    "bath": "bathtub(.5,1,.8,24)",
-    "poisson": "Poisson(1/12)",
-    "gamma": "Gamma(12,1)",
-    "exp24": "exp(24)",
-}
+CASES = {"bath": "bathtub(.5,1,.8,24)", "poisson": "Poisson(1/12)", "gamma": "Gamma(12,1)", "exp24": "exp(24)"}
 
 
 def number(value: Any) -> Any:
@@ -242,12 +214,7 @@ def moved_s(i: Inputs, rate: float) -> float:
 
 
 def table(i: Inputs) -> tuple[list[float], float, float, float]:
-    return (
-        [rate / HOUR_S for rate in each(i.hourly_rates, 24)],
-        i.t0_h * HOUR_S,
-        i.T_rem_h * HOUR_S,
-        24.0 * HOUR_S,
-    )
+    return ([rate / HOUR_S for rate in each(i.hourly_rates, 24)], i.t0_h * HOUR_S, i.T_rem_h * HOUR_S, 24.0 * HOUR_S)
 
 
 def gap(i: Inputs) -> Any:
@@ -267,9 +234,7 @@ def binding(i: Inputs) -> list[tuple[float, float]]:
 def admitted(i: Inputs, rule: admission.Admit) -> set[int]:
     """Return the jobs that a rule admits on one link."""
     rows = zip(i.C, each(i.slack_tau_minus_Tr, len(i.C)), strict=True)
-    asked = [
-        schedule.MigrationRequest(f"{n:09d}", c, slack_s, 0.0, (LINK,)) for n, (c, slack_s) in enumerate(rows)
-    ]
+    asked = [schedule.MigrationRequest(f"{n:09d}", c, slack_s, 0.0, (LINK,)) for n, (c, slack_s) in enumerate(rows)]
     return {int(key) for key in rule(asked, 0.0, {LINK: i.B_mig}, ()).admitted}
 
 
@@ -441,12 +406,7 @@ def agrees(expected: Any, found: Any, rel_tol: float) -> bool:
         longest = max(len(expected), len(found))
         pairs = zip(*([*each, *[0.0] * (longest - len(each))] for each in (expected, found)), strict=True)
         return all(agrees(one, other, rel_tol) for one, other in pairs)
-    if (
-        isinstance(expected, bool | str)
-        or isinstance(found, bool | str)
-        or math.isinf(expected)
-        or math.isinf(found)
-    ):
+    if isinstance(expected, bool | str) or isinstance(found, bool | str) or math.isinf(expected) or math.isinf(found):
         return bool(expected == found)
     return abs(found - expected) <= max(rel_tol * abs(expected), TINY if expected else ROUNDING)
 

@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from controller.core.queueing import replay as replaying
 from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.queue import Dispatch, OnDemand, SpotJob, SpotQueue
-from controller.core.queueing.replay import (
-    LEFT,
-    REFUSED,
-    SPOT,
-    WAITING,
-    QueueState,
-    ReplayOutcome,
-    Rule,
-    replay,
-)
+from controller.core.queueing.replay import LEFT, REFUSED, SPOT, WAITING, QueueState, ReplayOutcome, Rule, replay
 
 
 class History(NamedTuple):
@@ -44,9 +35,7 @@ def histories(draw: st.DrawFn, most: int = 25) -> History:
 
 ages = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, math.inf])
 fewer = st.sampled_from([0.0, 0.7, 1.0, 2.5, math.inf])
-rules = st.builds(
-    Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages, fewer
-)
+rules = st.builds(Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages, fewer)
 
 
 lives = st.sampled_from([0.0, 0.5, 1.5, 4.0, math.inf])
@@ -86,13 +75,7 @@ def same(left: list[Fate], right: list[Fate]) -> bool:
 
 def bits(outcome: ReplayOutcome) -> tuple[object, ...]:
     counts = (outcome.arrivals, outcome.spot, outcome.on_demand, outcome.spots, outcome.idle_spots)
-    return (
-        *counts,
-        outcome.total_delay_s,
-        outcome.end,
-        outcome.decisions.tobytes(),
-        outcome.delays_s.tobytes(),
-    )
+    return (*counts, outcome.total_delay_s, outcome.end, outcome.decisions.tobytes(), outcome.delays_s.tobytes())
 
 
 @given(rules, histories(), lives)
@@ -104,9 +87,7 @@ def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History
     assert same(fates(replay(rule, *history, ttl_s, record=True)), live(rule, history, ttl_s))
 
 
-@pytest.mark.parametrize(
-    "rule", [Rule(0.3), Rule(2.8), Rule(2.0, 0.3, 1.0, 0.3), Rule(math.inf, longest_wait_s=1.1)]
-)
+@pytest.mark.parametrize("rule", [Rule(0.3), Rule(2.8), Rule(2.0, 0.3, 1.0, 0.3), Rule(math.inf, longest_wait_s=1.1)])
 def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,9 +100,7 @@ def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(
 
 
 @given(rules, histories(), lives, st.lists(st.integers(0, 16), max_size=3).map(sorted))
-def test_a_history_in_pieces_is_the_same_history(
-    rule: Rule, history: History, ttl_s: float, cuts_s: list[int]
-) -> None:
+def test_a_history_in_pieces_is_the_same_history(rule: Rule, history: History, ttl_s: float, cuts_s: list[int]) -> None:
     whole = replay(rule, *history, ttl_s, record=True)
     state, left, delay_s = QueueState(), 0, 0.0
     job_numbers: list[int] = []
@@ -137,9 +116,7 @@ def test_a_history_in_pieces_is_the_same_history(
     assert delay_s == pytest.approx(whole.total_delay_s)
 
 
-def pieces(
-    history: History, cuts_s: list[float]
-) -> Iterator[tuple[list[float], list[float], list[float], int]]:
+def pieces(history: History, cuts_s: list[float]) -> Iterator[tuple[list[float], list[float], list[float], int]]:
     jobs_s = np.array(history.jobs_s)
     for after_s, until_s in pairwise(cuts_s):
         first, last = np.searchsorted(jobs_s, [after_s, until_s], side="right")
@@ -185,9 +162,7 @@ def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: Histo
         ),
     ],
 )
-def test_ties_and_ages_have_a_rule(
-    rule: Rule, jobs_s: list[float], spots_s: list[float], expected: list[Fate]
-) -> None:
+def test_ties_and_ages_have_a_rule(rule: Rule, jobs_s: list[float], spots_s: list[float], expected: list[Fate]) -> None:
     outcome = replay(rule, jobs_s, spots_s, [0.0] * len(jobs_s), record=True)
     assert same(fates(outcome), expected)
 

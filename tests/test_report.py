@@ -93,13 +93,7 @@ def test_page_of_a_broken_run_tells_the_story(tmp_path: Path) -> None:
     )
     text, page = written(tmp_path, facts, context)
     words = " ".join(page.words)
-    for part in (
-        "1 breach of a promise",
-        "orphan",
-        "CPU 97 % busy",
-        "coordinator died",
-        "fidelity: not valid",
-    ):
+    for part in ("1 breach of a promise", "orphan", "CPU 97 % busy", "coordinator died", "fidelity: not valid"):
         assert part in words, part
     assert text.count('class="death-mark"') == 2
 
@@ -143,11 +137,7 @@ def test_empty_journal_makes_a_page(tmp_path: Path) -> None:
     context = replace(run_story.context(), research=(), switches=(), ended_at_s=None)
     _, page = written(tmp_path, [], context)
     words = " ".join(page.words)
-    for part in (
-        "nothing was granted",
-        "no research flow was measured",
-        "No use of a kill-switch was watched.",
-    ):
+    for part in ("nothing was granted", "no research flow was measured", "No use of a kill-switch was watched."):
         assert part in words, part
 
 
@@ -193,9 +183,7 @@ def test_the_distance_from_the_least_stands_beside_what_it_covers_and_what_is_fo
     found = structs.replace(summary, lost_time=structs.replace(summary.lost_time, **hours, **bounds))
     words = tables.least(found)
     assert "11.0 GPU-h of 20.0 GPU-h that such a run loses, are 1.31 times the least" in words
-    assert (
-        "without the 6.0 GPU-h of pauses that 2 L_max alone forces on every schedule, they are 1.25" in words
-    )
+    assert "without the 6.0 GPU-h of pauses that 2 L_max alone forces on every schedule, they are 1.25" in words
     shown = {row.name: row.played for row in tables.figures(found)}
     assert shown["lost_time.over_online_bound"] == "1.312"  # a ratio is no time
 

@@ -29,9 +29,7 @@ UP1, UP2 = DirectedLink("l2", "s1"), DirectedLink("l2", "s2")
 def leaves(hosts_per_leaf: int = 1) -> Campus:
     """Three buildings on two spines."""
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)
-    return presets.leaf_spine(
-        3, 2, hosts_per_leaf, access_bytes_per_s=10 * MB, uplink_bytes_per_s=8 * MB, mix=mix
-    )
+    return presets.leaf_spine(3, 2, hosts_per_leaf, access_bytes_per_s=10 * MB, uplink_bytes_per_s=8 * MB, mix=mix)
 
 
 def with_background(*flows: tuple[str, str], rate: float = 4 * MB) -> VirtualWorld:
@@ -48,9 +46,7 @@ def on(world: VirtualWorld, link: DirectedLink) -> float:
     """What research takes of a link, wire bytes/s."""
     flows = world.env.network.fluid.flows()
     rates = [
-        flow.rate_bytes_per_s
-        for flow in flows
-        if flow.traffic_class is TrafficClass.RESEARCH and link in flow.links
+        flow.rate_bytes_per_s for flow in flows if flow.traffic_class is TrafficClass.RESEARCH and link in flow.links
     ]
     return sum(rates) / PAYLOAD_SHARE
 
@@ -117,13 +113,10 @@ def test_a_connection_takes_one_way_and_goes_to_another_when_its_trunk_dies() ->
     assert min(share.wire_bytes_per_s for share in shares if share.sample.at_s > 6.0) == pytest.approx(8 * MB)
 
 
-def test_live_research_is_judged_on_the_narrowest_of_the_trunks_that_its_hash_may_have_chosen(
-    tmp_path: Path,
-) -> None:
+def test_live_research_is_judged_on_the_narrowest_of_the_trunks_that_its_hash_may_have_chosen(tmp_path: Path) -> None:
     base = leaves()
     links = tuple(
-        replace(link, rate_bytes_per_s=2 * MB) if {link.a, link.b} == {"l2", "s2"} else link
-        for link in base.links
+        replace(link, rate_bytes_per_s=2 * MB) if {link.a, link.b} == {"l2", "s2"} else link for link in base.links
     )
     campus = replace(base, links=links)
     record = tmp_path / "windows.bin"

@@ -87,9 +87,7 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
     world = with_jobs(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
     hosts = [world.jobs[f"j{n}"].host or "" for n in range(4)]
     for host in hosts:
-        world.at(
-            world.now_s + rng.choice([0.0, 1.5, 3.0]), partial(world.reclaim, host, rng.uniform(3.0, 14.0))
-        )
+        world.at(world.now_s + rng.choice([0.0, 1.5, 3.0]), partial(world.reclaim, host, rng.uniform(3.0, 14.0)))
     cluster, admitted = world.coordinator.cluster, 0
     while world.now_s < 24.0:
         world.run(world.now_s + 0.05)

@@ -118,9 +118,7 @@ print(recall(Journal(Path({path!r})), a_coordinator()).events)
 
 
 @pytest.mark.parametrize("save_at", [None, 0.4])
-def test_another_process_decides_the_same_whatever_strings_hash_to(
-    tmp_path: Path, save_at: float | None
-) -> None:
+def test_another_process_decides_the_same_whatever_strings_hash_to(tmp_path: Path, save_at: float | None) -> None:
     journal, _ = a_journal(tmp_path / "j.sqlite", save_at=save_at)
     journal.close()
     told = subprocess.run(
@@ -144,9 +142,7 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
 
 
-@pytest.mark.parametrize(
-    "kind", [*get_args(ev.Event), *get_args(m.FromAgent)], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", [*get_args(ev.Event), *get_args(m.FromAgent)], ids=lambda kind: kind.__name__)
 def test_every_event_comes_back_from_the_journal_as_it_was(tmp_path: Path, kind: Any) -> None:
     liar, journal = Liar(random.Random(kind.__name__)), Journal(tmp_path / "j.sqlite")
     drawn = [liar.value(kind) for _ in range(20)]
@@ -176,23 +172,15 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
     ("theirs", "named"),
     [
         (origin_of(small_campus(), PROTOCOL, QUEUE, 2, 1.0), "seed 2, here 1"),
-        (
-            origin_of(small_campus(), replace(PROTOCOL, lease_s=9.0), QUEUE, 1, 1.0),
-            r"lease_s = 9\.0, here 2\.0",
-        ),
-        (
-            origin_of(small_campus(), replace(PROTOCOL, policy="slurm-pr"), QUEUE, 1, 1.0),
-            "policy = 'slurm-pr'",
-        ),
+        (origin_of(small_campus(), replace(PROTOCOL, lease_s=9.0), QUEUE, 1, 1.0), r"lease_s = 9\.0, here 2\.0"),
+        (origin_of(small_campus(), replace(PROTOCOL, policy="slurm-pr"), QUEUE, 1, 1.0), "policy = 'slurm-pr'"),
         (origin_of(small_campus(5), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
         (origin_of(small_campus(7), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
         ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 2"),
     ],
     ids=["seed", "lease", "policy", "smaller", "larger", "format"],
 )
-def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
-    theirs: dict[str, str], named: str
-) -> None:
+def test_the_journal_of_another_coordinator_is_refused_with_what_differs(theirs: dict[str, str], named: str) -> None:
     with pytest.raises(SetupError, match=named):
         check_origin(theirs, origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), Path("j.sqlite"))
 

@@ -122,14 +122,7 @@ def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
     host.SAVE_AFTER_S = 0.0
     run_coordinator(
         CoordinatorConfig(
-            load(campus),
-            Protocol(lease_s=lease_s),
-            Queue(),
-            1,
-            Path(journal),
-            Path(operator),
-            "10.1.0.1",
-            PORT,
+            load(campus), Protocol(lease_s=lease_s), Queue(), 1, Path(journal), Path(operator), "10.1.0.1", PORT
         )
     )
 
@@ -160,9 +153,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     await process.until(f.JobFinished, 1)
     assert agent.started == [("a", 1)]
     # from its snapshot, not from the beginning: it was killed after an event, or before that event's snapshot
-    decided_again = int(
-        re.findall(r"(\d+) events of .* decided again", Path(process.log.name).read_text())[-1]
-    )
+    decided_again = int(re.findall(r"(\d+) events of .* decided again", Path(process.log.name).read_text())[-1])
     assert decided_again <= 1 < len(process.facts())
 
 

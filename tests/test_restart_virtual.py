@@ -35,9 +35,7 @@ def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: World)
 
 
 # ---------------------------------------------------------------- what must not be
-def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after_the_restart(
-    world: World,
-) -> None:
+def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after_the_restart(world: World) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 30.0)  # it hears nothing, and its job goes on while its lease lasts
     world.restart_coordinator(down_s=0.1)
@@ -142,9 +140,7 @@ class Killer:
                 world.restart_coordinator(down_s=down_s)
 
 
-def demo(
-    killer: Killer, seed: int = 1, *, hosts: int = 12, seconds: float = 75.0, quiet: bool = True
-) -> VirtualRun:
+def demo(killer: Killer, seed: int = 1, *, hosts: int = 12, seconds: float = 75.0, quiet: bool = True) -> VirtualRun:
     """The demo, until its jobs are over."""
     scenario = demo_scenario(hosts=hosts, seconds=seconds, seed=seed)
     return simulate(

@@ -246,19 +246,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("rule", "kept", "broken"), CASES)
-def test_rule_is_silent_when_kept_and_speaks_when_broken(
-    rule: str, kept: list[Timed], broken: list[Timed]
-) -> None:
+def test_rule_is_silent_when_kept_and_speaks_when_broken(rule: str, kept: list[Timed], broken: list[Timed]) -> None:
     still_running = replace(CONTEXT, ended_at_s=None)
     assert rule not in rules_broken(*kept, context=still_running)
     assert rule in rules_broken(*broken, context=still_running)
 
 
 def test_every_rule_is_broken_by_some_test() -> None:
-    tested = {param.values[0] for param in CASES} | {
-        "research keeps its reserve",
-        "a closed host admits nobody",
-    }
+    tested = {param.values[0] for param in CASES} | {"research keeps its reserve", "a closed host admits nobody"}
     assert tested == set(rules.RULES)
 
 
@@ -416,9 +411,7 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 
 def _fact(kind: Any) -> st.SearchStrategy[Any]:
     info = msgspec.structs.fields(kind)
-    return st.builds(
-        kind, **{e.name: FIELDS.get(e.name, OF_TYPE.get(e.type, st.from_type(e.type))) for e in info}
-    )
+    return st.builds(kind, **{e.name: FIELDS.get(e.name, OF_TYPE.get(e.type, st.from_type(e.type))) for e in info})
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), st.one_of(map(_fact, get_args(f.AnyFact)))), max_size=30))

@@ -40,12 +40,7 @@ SMALL = three_tier(4, 2, 1)
 
 @pytest.mark.parametrize(
     "scenario",
-    [
-        demo_scenario(),
-        demo_scenario(hosts=1),
-        Scenario("plain", campus54(), seed=0),
-        demo_scenario().played(),
-    ],
+    [demo_scenario(), demo_scenario(hosts=1), Scenario("plain", campus54(), seed=0), demo_scenario().played()],
 )
 def test_a_scenario_survives_a_file_exactly(scenario: Scenario) -> None:
     assert loads(dumps(scenario)) == scenario
@@ -178,9 +173,7 @@ def test_a_scaled_law_gives_the_scaled_draws(law: InverseLaw, u: float, bytes_: 
         assert played == pytest.approx(scale.apply(law.quantile(u), dimension), rel=1e-9, abs=1e-300)
 
 
-@given(
-    st.sampled_from(["exponential", "gamma", "lognormal"]), draws, st.floats(0.1, 0.9), st.floats(1.1, 3.0)
-)
+@given(st.sampled_from(["exponential", "gamma", "lognormal"]), draws, st.floats(0.1, 0.9), st.floats(1.1, 3.0))
 def test_limits_hold_without_heaping_at_them(shape: str, u: float, low: float, high: float) -> None:
     law = InverseLaw(shape, 1.0, SPREADS[shape], low, high)
     assert low <= law.quantile(u) <= high

@@ -112,9 +112,7 @@ def test_the_least_level_of_all_never_falls_when_capacity_grows(case: Case) -> N
 
 
 # ---------------------------------------------------------------- cases
-def test_a_link_whose_floors_leave_nothing_is_settled_even_where_one_floor_drowns_in_the_rounding_of_another() -> (
-    None
-):
+def test_a_link_whose_floors_leave_nothing_is_settled_even_where_one_floor_drowns_in_the_rounding_of_another() -> None:
     """Once without end: the level jumped over the point at which the small one begins to rise, for ever."""
     demands = [
         Demand("d0", (LINKS[0], LINKS[2], LINKS[3]), 0.0, 1e-06, 184.98418289912183),

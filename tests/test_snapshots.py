@@ -21,9 +21,7 @@ from tests.job_desk import AgentJobs, agent_jobs, begun_copy
 
 
 # ---------------------------------------------------------------- one copy
-def begun(
-    path: Path, size_bytes: int, parts: list[bytes | bytearray] | None
-) -> tuple[CopiedSnapshot, list[Any]]:
+def begun(path: Path, size_bytes: int, parts: list[bytes | bytearray] | None) -> tuple[CopiedSnapshot, list[Any]]:
     return begun_copy(path, PartsCopy(lambda: parts, size_bytes))
 
 
@@ -99,9 +97,7 @@ def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
     speeds = SnapshotSpeeds()
     size = 100_000_000
     speeds.observe(1 << 20, SnapshotCost(9.0, 9.0), final=False)  # too small to show a speed
-    speeds.observe(
-        size, SnapshotCost(9.0, 0.1), final=True
-    )  # it stops the job anyway: its write alone counts
+    speeds.observe(size, SnapshotCost(9.0, 0.1), final=True)  # it stops the job anyway: its write alone counts
     assert speeds.told is None
     speeds.observe(size, SnapshotCost(0.01, 0.1), final=False)
     speeds.observe(size, SnapshotCost(0.02, 0.3), final=False)
@@ -163,9 +159,7 @@ async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
 
 
 @pytest.mark.alone
-async def test_job_goes_on_while_its_snapshot_is_written_and_killed_then_leaves_nothing_behind(
-    tmp_path: Path,
-) -> None:
+async def test_job_goes_on_while_its_snapshot_is_written_and_killed_then_leaves_nothing_behind(tmp_path: Path) -> None:
     async with running(tmp_path) as agent:
         pid = agent._running[KEY].pid
         async with half_written(agent):

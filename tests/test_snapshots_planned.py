@@ -22,9 +22,7 @@ from tests.world import COSTS, a_running_job, a_world
 
 MB = 1_000_000
 PAYLOAD = 30 * MB
-COPIED = replace(
-    COSTS, snapshot_s=(0.5, 0.5), snapshot_pause_s=(0.01, 0.01), snapshot_pause_bytes_per_s=PAYLOAD / 0.02
-)
+COPIED = replace(COSTS, snapshot_s=(0.5, 0.5), snapshot_pause_s=(0.01, 0.01), snapshot_pause_bytes_per_s=PAYLOAD / 0.02)
 
 
 def a_job(steps: int = 10_000) -> m.JobSpec:
@@ -154,8 +152,7 @@ def test_copies_cost_what_they_stop_jobs_for_and_the_account_says_so() -> None:
     assert (
         0.0
         < lost_s
-        < 0.2
-        * sum(balance.lost_s(LostPart.PAUSES) for balance in balances(stop.facts, stop.context).values())
+        < 0.2 * sum(balance.lost_s(LostPart.PAUSES) for balance in balances(stop.facts, stop.context).values())
     )
     assert stop.summary().checkpoints.pause_median_s is None
 
@@ -175,9 +172,7 @@ def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them
     )
     run = simulate(scenario, trace, costs=slow, quiet=False)
     measured = measure_costs(run.facts, scenario.scale.apply(trace), assumed)
-    writes_s = [
-        fact.write_s for _, fact in run.facts if isinstance(fact, f.CheckpointTaken) and not fact.final
-    ]
+    writes_s = [fact.write_s for _, fact in run.facts if isinstance(fact, f.CheckpointTaken) and not fact.final]
     assert measured.counts["snapshot"] == len(writes_s) > 3
     assert measured.costs.snapshot_pause_s == pytest.approx((0.05, 0.05), abs=0.02)
     assert min(writes_s) <= measured.costs.snapshot_s[0] <= measured.costs.snapshot_s[1] <= max(writes_s)  # type: ignore[type-var]

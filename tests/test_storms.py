@@ -32,21 +32,12 @@ REACHED: Counter[str] = Counter()
 ELSEWHERE = ("repeat", "overtake", "fail", "tear", "usurp", "upon")
 EFFECTS = (
     *(f"{what} fails" for what in ("sending", "snapshot", "workload")),
-    *(
-        "message late",
-        "message repeated",
-        "message overtaken",
-        "event torn",
-        "coordinator usurped",
-        "trunk died",
-    ),
+    *("message late", "message repeated", "message overtaken", "event torn", "coordinator usurped", "trunk died"),
 )
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
-def test_every_job_survives_the_storm_and_every_promise_holds(
-    seeds: range, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_job_survives_the_storm_and_every_promise_holds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rules.RULES, "lives", lives.RULE)
     for seed in seeds:
         outcome = play(generate(seed))
@@ -104,9 +95,7 @@ def digest(seed: int) -> str:
 def test_the_same_seed_is_the_same_storm_whatever_the_seed_of_hashes() -> None:
     asked = "from tests.test_storms import digest; print(*[digest(seed) for seed in (3, 7, 20)])"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    found = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=environment
-    )
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=environment)
     assert found.stdout.split() == [digest(seed) for seed in (3, 7, 20)]
 
 
@@ -128,13 +117,9 @@ def test_a_campaign_of_processes_counts_what_this_process_counts() -> None:
     assert "of 0 admitted" not in campaign.admissions
 
 
-def test_a_broken_rule_is_noticed_shrunk_and_reproduced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_rule_is_noticed_shrunk_and_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The calm is too short for a job to end in it, which stands for a job that never ends."""
-    text = (
-        "campus hosts=4 on_demand=0 buildings=1 mix=one\n0 start\n2 kill h4\n1 submit a steps=300\n2 start\n"
-    )
+    text = "campus hosts=4 on_demand=0 buildings=1 mix=one\n0 start\n2 kill h4\n1 submit a steps=300\n2 start\n"
     monkeypatch.setattr(import_module("experiments.storms.play"), "CALM_S", 0.0)
     failure = play(parse(text)).failure
     short = shrink(parse(text), failure)

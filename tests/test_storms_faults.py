@@ -63,9 +63,7 @@ def test_an_event_that_was_being_written_when_the_coordinator_died_is_not_in_its
     assert "c" in world.jobs, "its user heard no answer and submitted it again"
 
 
-def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_agents_go_to_the_other() -> (
-    None
-):
+def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_agents_go_to_the_other() -> None:
     world = world_at(8.5, "8 usurp 3")
     old = world.machines["h1"].link
     assert not old.coordinator_open
@@ -79,17 +77,11 @@ def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_a
 
 # ---------------------------------------------------------------- scripts
 def test_lines_happen_in_the_order_of_their_times_whatever_the_order_of_the_text() -> None:
-    assert [line.verb for line in parse("campus\n2 start\n1 kill h1\n2 return h1").lines] == [
-        "kill",
-        "start",
-        "return",
-    ]
+    assert [line.verb for line in parse("campus\n2 start\n1 kill h1\n2 return h1").lines] == ["kill", "start", "return"]
 
 
 def test_a_trigger_acts_once_before_what_was_said_arrives() -> None:
-    world = world_of(
-        "campus hosts=2\n0 upon StartJob * kill it\n0 start\n1 submit a\n3 start\n4 submit b\n6 start"
-    )
+    world = world_of("campus hosts=2\n0 upon StartJob * kill it\n0 start\n1 submit a\n3 start\n4 submit b\n6 start")
     assert world.counts["fault: upon StartJob"] == 1
     assert world.counts["fault: kill"] == 1
     assert world.counts["fact: JobDispatched"] == 3

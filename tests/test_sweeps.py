@@ -115,9 +115,7 @@ def test_one_seed_has_a_mean_and_a_difference_but_no_interval_and_no_p(
     assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(found.rows)  # a mark a mean
 
 
-def test_tables_have_a_row_a_run_and_paired_intervals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.results.statistics.ENOUGH_SEEDS", 3)
     values = {"protocol.checkpoint_share": (0.1, 0.3)}
     found = run_sweep(plan_of(seeds=(1, 2, 3), values=values), Engine(1), None)
@@ -133,9 +131,7 @@ def test_tables_have_a_row_a_run_and_paired_intervals(
     assert frame.schema["protocol.checkpoint_share"] == polars.Float64
     assert len(set(frame["events_sha256"])) == 9  # static has fixed times, whatever the share
     lost = {
-        policy: frame.filter(policy=policy)
-        .filter(polars.col("protocol.checkpoint_share") == 0.3)[FIGURES[0]]
-        .to_list()
+        policy: frame.filter(policy=policy).filter(polars.col("protocol.checkpoint_share") == 0.3)[FIGURES[0]].to_list()
         for policy in ("reclaimnet", "static")
     }
     [row] = [

@@ -35,24 +35,18 @@ def chain(mean_job: float, mean_spot: float, r: float) -> Floats:
 
 # ---------------------------------------------------------------- Poisson jobs and spots
 @given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 12.0))
-def test_exact_levels_of_poisson_jobs_and_spots_solve_the_chain(
-    mean_job: float, ratio: float, r: float
-) -> None:
+def test_exact_levels_of_poisson_jobs_and_spots_solve_the_chain(mean_job: float, ratio: float, r: float) -> None:
     found = stationary.under_level(Exponential(mean_job), Exponential(mean_job * ratio), r)
     levels = chain(mean_job, mean_job * ratio, r)
     padded = np.append(found.levels, np.zeros(len(levels) - len(found.levels)))
     assert padded == pytest.approx(levels, abs=1e-9)
-    assert found.delay_h == pytest.approx(
-        float(levels @ np.arange(len(levels))) * mean_job, rel=1e-7, abs=1e-9
-    )
+    assert found.delay_h == pytest.approx(float(levels @ np.arange(len(levels))) * mean_job, rel=1e-7, abs=1e-9)
     assert found.cost == pytest.approx(10.0 - 9.0 * (1.0 - float(levels[0])) / ratio, abs=1e-7)
 
 
 # ---------------------------------------------------------------- exact stationary numbers
 @pytest.mark.parametrize(
-    "spots",
-    [BathTub(), Uniform(0.0, 24.0), Gamma(0.25, 48.0), Deterministic(12.0), Uniform(3.0, 5.0)],
-    ids=str,
+    "spots", [BathTub(), Uniform(0.0, 24.0), Gamma(0.25, 48.0), Deterministic(12.0), Uniform(3.0, 5.0)], ids=str
 )
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
 def test_one_slot_closed_form_is_the_stationary_chain(spots: Law, p: float) -> None:
@@ -112,9 +106,7 @@ def test_correlation_of_hazard_and_slowness_shrinks_the_gap() -> None:
     share=st.integers(1, 12).map(float),
 )
 def test_printed_admission_is_that_of_a_running_sum(flows: list[tuple[float, float]], share: float) -> None:
-    requests = [
-        admission.MigrationRequest(f"{i}", c, slack_s, 0.0, (LINK,)) for i, (c, slack_s) in enumerate(flows)
-    ]
+    requests = [admission.MigrationRequest(f"{i}", c, slack_s, 0.0, (LINK,)) for i, (c, slack_s) in enumerate(flows)]
 
     taken, stopping = 0.0, []
     for i in sorted((i for i, (_, slack) in enumerate(flows) if slack > 0.0), key=lambda i: flows[i][1]):
@@ -122,9 +114,7 @@ def test_printed_admission_is_that_of_a_running_sum(flows: list[tuple[float, flo
         if taken > share * (1.0 + 1e-9):
             break
         stopping.append(i)
-    assert sorted(int(key) for key in admission.edf_stop(requests, 0.0, {LINK: share}).admitted) == sorted(
-        stopping
-    )
+    assert sorted(int(key) for key in admission.edf_stop(requests, 0.0, {LINK: share}).admitted) == sorted(stopping)
 
 
 def test_research_is_left_its_minimum_less_what_nobody_controls() -> None:
@@ -156,9 +146,7 @@ def survival_integral(law: Law, weight: object, upper: float) -> float:
     assert callable(weight)
     cuts = sorted({0.0, *(c for c in law.corners if c < upper), *np.geomspace(1e-6, upper, 40)})
     cells = pairwise(cuts)
-    return sum(
-        float(integrate.quad(lambda t: weight(t) * (1.0 - float(law.cdf(t))), a, b)[0]) for a, b in cells
-    )
+    return sum(float(integrate.quad(lambda t: weight(t) * (1.0 - float(law.cdf(t))), a, b)[0]) for a, b in cells)
 
 
 def end_of(law: Law) -> float:
@@ -192,9 +180,7 @@ def test_draws_follow_the_distribution_function(law: Law) -> None:
     assert np.abs(law.cdf(drawn) - expected)[smooth].max() < 1.95 / math.sqrt(len(drawn))  # 0.1 % by chance
 
 
-@given(
-    share=st.floats(0.05, 1.5), tau1=st.floats(0.05, 30.0), tau2=st.floats(0.05, 30.0), b=st.floats(1.0, 60.0)
-)
+@given(share=st.floats(0.05, 1.5), tau1=st.floats(0.05, 30.0), tau2=st.floats(0.05, 30.0), b=st.floats(1.0, 60.0))
 def test_bath_tub_ends_where_its_formula_is_one(share: float, tau1: float, tau2: float, b: float) -> None:
     if share * math.exp(-b / tau2) >= 1.0:
         with pytest.raises(DomainError, match=r"F\(0\)"):

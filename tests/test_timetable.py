@@ -112,9 +112,7 @@ def test_of_random_sets_that_a_solver_can_deliver_almost_none_is_missed() -> Non
     st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 10.0), st.floats(0.1, 10.0)), max_size=7),
     st.floats(1.0, 20.0),
 )
-def test_on_one_link_it_is_exactly_the_demand_criterion(
-    shapes: list[tuple[float, float, float]], share: float
-) -> None:
+def test_on_one_link_it_is_exactly_the_demand_criterion(shapes: list[tuple[float, float, float]], share: float) -> None:
     parcels = [parcel_of(f"p{i}", c, s, s + w, (LINK,)) for i, (c, s, w) in enumerate(shapes)]
     worst = max(
         (
@@ -165,14 +163,7 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
     for _ in range(50):
         now_s = rng.uniform(1e6, 1e8)
         parcels = [
-            parcel_of(
-                f"p{n}",
-                10.0 ** rng.uniform(-8, 4),
-                now_s,
-                now_s + 10.0 ** rng.uniform(-2, 3),
-                route(0, 2),
-                cap,
-            )
+            parcel_of(f"p{n}", 10.0 ** rng.uniform(-8, 4), now_s, now_s + 10.0 ** rng.uniform(-2, 3), route(0, 2), cap)
             for n, cap in enumerate(rng.choices([math.inf, 4e7, 8e7], k=rng.randint(1, 4)))
         ]
         found = timetable(parcels, now_s, dict.fromkeys((*UPS, *DOWNS, *TRUNKS), 8.75e7))
@@ -183,9 +174,7 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
 # ---------------------------------------------------------------- admission where rates may vary
 def across_a_campus(count: int, rng: random.Random) -> tuple[list[MigrationRequest], Share]:
     """Draw notices at time 0 on hosts of two buildings: some may start late, some have slow disks (caps)."""
-    campus = three_tier(
-        6, 2, 0, uplink_bytes_per_s=rng.choice([125e6, 250e6]), reserve=ResearchReserve(beta=0.3)
-    )
+    campus = three_tier(6, 2, 0, uplink_bytes_per_s=rng.choice([125e6, 250e6]), reserve=ResearchReserve(beta=0.3))
     share, routes = migration_share(campus.capacity_bytes_per_s, campus.research_reserve), Routes(campus)
     hosts = [host.name for host in campus.hosts if host.role is Role.VOLUNTEER]
     requests = []
@@ -197,9 +186,7 @@ def across_a_campus(count: int, rng: random.Random) -> tuple[list[MigrationReque
         links = routes.route(source, destination)
         size = min(max(3.2e9 * math.exp(1.4 * rng.gauss(0.0, 1.0)), 0.12e9), 48e9)  # paper A's law
         due_s = start_s + window_s
-        requests.append(
-            MigrationRequest(f"m{number:02}", size, due_s, 0.0, links, start_s, cap_bytes_per_s=cap)
-        )
+        requests.append(MigrationRequest(f"m{number:02}", size, due_s, 0.0, links, start_s, cap_bytes_per_s=cap))
     return requests, share
 
 
@@ -223,9 +210,7 @@ def most_deliverable(requests: Sequence[MigrationRequest], share: Share, now_s: 
     # rows: a chosen flow is delivered whole; in each span each link carries no more than its share
     links = sorted({link for r in requests for link in r.links}, key=str)
     rows = lil_matrix((len(requests) + len(links) * len(lengths_s), len(flows) + len(requests)))
-    limits = [0.0] * len(requests) + [
-        share[link] * length_s / unit for link in links for length_s in lengths_s
-    ]
+    limits = [0.0] * len(requests) + [share[link] * length_s / unit for link in links for length_s in lengths_s]
     for k, request in enumerate(requests):
         rows[k, len(flows) + k] = request.payload_bytes / unit
     for column, (k, i) in enumerate(flows):
@@ -243,9 +228,7 @@ def most_deliverable(requests: Sequence[MigrationRequest], share: Share, now_s: 
     return round(float(-solved.fun))
 
 
-def flow(
-    key: str, payload: float, due_s: float, links: tuple[DirectedLink, ...] = (LINK,)
-) -> MigrationRequest:
+def flow(key: str, payload: float, due_s: float, links: tuple[DirectedLink, ...] = (LINK,)) -> MigrationRequest:
     return MigrationRequest(key, payload, due_s + 5.0, 5.0, links)
 
 
@@ -271,8 +254,7 @@ def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
     shapes: list[tuple[int, int, bool]], share: float
 ) -> None:
     parcels = [
-        MigrationRequest(f"p{n}", size / 3.0, due / 7.0, 0.0, (LINK,))
-        for n, (size, due, _) in enumerate(shapes)
+        MigrationRequest(f"p{n}", size / 3.0, due / 7.0, 0.0, (LINK,)) for n, (size, due, _) in enumerate(shapes)
     ]
     reserved, work = set[str](), 0.0
     for parcel, (_, _, kept) in sorted(zip(parcels, shapes, strict=True), key=lambda pair: pair[0].due_s):
@@ -303,15 +285,8 @@ def test_across_a_campus_nearly_as_many_are_admitted_as_a_solver_finds() -> None
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_the_order_of_requests_does_not_matter(seed: int, shuffler: random.Random) -> None:
     requests, share = across_a_campus(8, random.Random(seed))
-    first, again = (
-        fluid_edf(requests, 0.0, share),
-        fluid_edf(shuffler.sample(requests, len(requests)), 0.0, share),
-    )
-    assert (first.admitted, first.refused, first.timetable) == (
-        again.admitted,
-        again.refused,
-        again.timetable,
-    )
+    first, again = (fluid_edf(requests, 0.0, share), fluid_edf(shuffler.sample(requests, len(requests)), 0.0, share))
+    assert (first.admitted, first.refused, first.timetable) == (again.admitted, again.refused, again.timetable)
 
 
 # ---------------------------------------------------------------- over time
@@ -326,10 +301,7 @@ def test_whoever_was_admitted_is_in_time_whatever_is_admitted_later(seed: int) -
         begun = follow(begun, table, now_s, later_s)
         now_s = later_s
         asked = replace(
-            request,
-            start_s=now_s,
-            deadline_s=now_s + request.due_s - request.start_s,
-            rather_start_s=now_s + 20.0,
+            request, start_s=now_s, deadline_s=now_s + request.due_s - request.start_s, rather_start_s=now_s + 20.0
         )
         answer = fluid_edf([asked], now_s, share, list(begun.values()))
         assert not answer.timetable.late
@@ -347,9 +319,7 @@ def follow(
     left = {}
     for key, request in begun.items():
         spans = table.spans[key]
-        sent = sum(
-            s.rate_bytes_per_s * max(0.0, min(until_s, s.until_s) - max(from_s, s.from_s)) for s in spans
-        )
+        sent = sum(s.rate_bytes_per_s * max(0.0, min(until_s, s.until_s) - max(from_s, s.from_s)) for s in spans)
         assert table.spans[key][-1].until_s <= request.due_s + 1e-6
         if (rest := request.payload_bytes - sent) > 1.0:
             left[key] = replace(request, payload_bytes=rest)
@@ -412,8 +382,5 @@ def test_constant_rates_too_start_late_where_that_fits_and_early_where_not() -> 
     assert admit([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 5.0}
     assert admit_all([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 0.0}
     both = [patient, replace(patient, key="other")]
-    assert admit(both, 0.0, {LINK: 10.0}, []).admitted == {
-        "patient": 5.0,
-        "other": 5.0,
-    }  # none is refused for it
+    assert admit(both, 0.0, {LINK: 10.0}, []).admitted == {"patient": 5.0, "other": 5.0}  # none is refused for it
     assert admit(both, 0.0, {LINK: 15.0}, []).admitted == {"other": 10.0, "patient": 5.0}

@@ -94,9 +94,7 @@ def test_round_values_are_written_as_people_do() -> None:
     assert Dimension.PER_TIME.units.text(0.99 / 3600) == "0.99 /h"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "1 Gb/s", "-1 Mbit/s", "1e999 Gbit/s", "nan bit/s", "١ Mbit/s", "inf"]
-)
+@pytest.mark.parametrize("text", ["", "1", "1 Gb/s", "-1 Mbit/s", "1e999 Gbit/s", "nan bit/s", "١ Mbit/s", "inf"])
 def test_other_texts_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="a rate such as"):
         Dimension.RATE.units.parse(text)
@@ -210,9 +208,7 @@ def test_scaling_a_campus_scales_every_rate_delay_and_memory(scale: Scale) -> No
             "links": tuple(spec.Link(ln.a, ln.b, ln.rate_bytes_per_s, 1e-3, 0.01) for ln in campus.links),
         }
     )
-    assume(
-        max(link.rate_bytes_per_s for link in slow.links) * scale.factor(Dimension.RATE) <= 1e12
-    )  # 8 Tbit/s
+    assume(max(link.rate_bytes_per_s for link in slow.links) * scale.factor(Dimension.RATE) <= 1e12)  # 8 Tbit/s
     played = scale.apply(slow)
     for before, after in zip(slow.links, played.links, strict=True):
         assert after.rate_bytes_per_s == before.rate_bytes_per_s * scale.factor(Dimension.RATE)
@@ -304,21 +300,14 @@ def test_routes_are_right_after_more_of_them_were_asked_for_than_are_remembered(
     st.floats(0.0, 0.999),
     st.floats(0.0, 1.0),
     st.text(
-        st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp", "Cn", "Cf", "Co", "Zs"]),
-        min_size=1,
-        max_size=20,
+        st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp", "Cn", "Cf", "Co", "Zs"]), min_size=1, max_size=20
     ),
 )
 def test_any_numbers_and_names_survive_to_the_last_bit(
     hosts: int, rate: float, delay: float, loss: float, beta: float, name: str
 ) -> None:
     campus = three_tier(
-        hosts,
-        min(hosts, 3),
-        1,
-        access_bytes_per_s=rate,
-        reserve=ResearchReserve(beta, rate / 3, loss),
-        name=name,
+        hosts, min(hosts, 3), 1, access_bytes_per_s=rate, reserve=ResearchReserve(beta, rate / 3, loss), name=name
     )
     links = tuple(replace(link, delay_s=delay, loss=loss) for link in campus.links)
     models = tuple(replace(model, name=f'{name[:9]}"{model.name}\\') for model in campus.gpu_models)

@@ -47,9 +47,7 @@ def reclaim(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
     for name in ("transformer.py", "transformer.toml", "training.toml"):
         shutil.copy(EXAMPLES / name, tmp_path)

@@ -146,12 +146,7 @@ def test_a_state_that_comes_out_of_memory_changed_is_found(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "value",
-    [
-        {"f": print},
-        {("a", 1): 2},
-        {"s": torch.eye(2).to_sparse()},
-        {"f8": torch.zeros(1).half().view(torch.uint16)},
-    ],
+    [{"f": print}, {("a", 1): 2}, {"s": torch.eye(2).to_sparse()}, {"f8": torch.zeros(1).half().view(torch.uint16)}],
 )
 def test_what_cannot_be_saved_without_pickle_is_refused_by_name(value: Any, tmp_path: Path) -> None:
     class Odd:

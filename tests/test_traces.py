@@ -21,12 +21,7 @@ from experiments.cli.run import simulate as simulate_command
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import BackgroundTraffic, JobArrival, JobDraw, Trace, generate, trace_of
-from experiments.inputs.traces.availability_counts import (
-    Counts,
-    fit_counts,
-    parse_counts_csv,
-    parse_counts_json,
-)
+from experiments.inputs.traces.availability_counts import Counts, fit_counts, parse_counts_csv, parse_counts_json
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
 from topologies.errors import SpecError
@@ -61,9 +56,7 @@ def test_a_trace_is_in_order_and_every_owner_alternates(scenario: Scenario) -> N
 def test_generating_from_the_played_scenario_is_playing_the_generated_trace(
     scenario: Scenario, bytes_: float, time: float
 ) -> None:
-    assume(
-        bytes_ <= 800.0 * time
-    )  # more, and a trunk of 10 Gbit/s would carry more than a description may say
+    assume(bytes_ <= 800.0 * time)  # more, and a trunk of 10 Gbit/s would carry more than a description may say
     scenario = replace(scenario, scale=Scale(bytes_, time))
     scaled, played = scenario.scale.apply(generate(scenario)), generate(scenario.played())
     assert len(scaled.arrivals) == len(played.arrivals)
@@ -162,10 +155,7 @@ def test_a_job_that_cannot_be_is_refused_with_the_field(field: str, value: objec
 
 def test_numbers_of_numpy_become_pythons_wherever_a_trace_or_a_scenario_declares_them() -> None:
     job = replace(JOB, steps=np.int64(5), step_s=np.float32(0.5))  # type: ignore[arg-type]
-    arrival, event = (
-        JobArrival(np.float64(3.0), job),
-        OwnerEvent(np.float64(50.0), "h1", notice_s=np.int32(60)),
-    )
+    arrival, event = (JobArrival(np.float64(3.0), job), OwnerEvent(np.float64(50.0), "h1", notice_s=np.int32(60)))
     owners = Owners(hazard_per_s=np.float32(0.5), count=np.int64(3))  # type: ignore[arg-type]
     law = InverseLaw("uniform", np.float64(2e9), np.float32(0.5))  # type: ignore[arg-type]
     scenario = replace(demo_scenario(), duration_s=np.float64(60.0), seed=np.int64(3))  # type: ignore[arg-type]
@@ -198,9 +188,7 @@ def traffic(epoch_s: float = 5.0, rates: tuple[float, ...] = (1.0,), parallel: i
         (lambda: traffic(parallel=0), "background.parallel", ""),
     ],
 )
-def test_a_wrong_part_is_named_with_what_is_allowed(
-    made: Callable[[], object], key: str, allowed: str
-) -> None:
+def test_a_wrong_part_is_named_with_what_is_allowed(made: Callable[[], object], key: str, allowed: str) -> None:
     with pytest.raises(SpecError, match=f"^{key}.* = .*{allowed}"):
         made()
 
@@ -217,9 +205,7 @@ def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
 
 # ---------------------------------------------------------------- owners' events
 def test_dates_count_from_the_scenarios_time_of_day() -> None:
-    rows = (
-        "2026-03-02T11:30,h1,emergency,\n2026-03-02 12:00:30,h2,reclaim,2 min\n2026-03-03T09:00,h1,return,\n"
-    )
+    rows = "2026-03-02T11:30,h1,emergency,\n2026-03-02 12:00:30,h2,reclaim,2 min\n2026-03-03T09:00,h1,return,\n"
     assert seconds(rows, 9 * HOUR_S) == [2.5 * HOUR_S, 3 * HOUR_S + 30.0, 24 * HOUR_S]
     assert seconds(rows, 12 * HOUR_S)[0] == 23.5 * HOUR_S  # noon of the day before
 
@@ -290,9 +276,7 @@ def test_the_window_is_one_with_many_reclaims() -> None:
     st.integers(1, 8),
     st.integers(0, 1000),
 )
-def test_lifetimes_become_spells_for_any_number_of_hosts(
-    rows: list[tuple[float, bool]], hosts: int, seed: int
-) -> None:
+def test_lifetimes_become_spells_for_any_number_of_hosts(rows: list[tuple[float, bool]], hosts: int, seed: int) -> None:
     text = HEADER + "".join(ROW.format(hours=hours, preempted=int(dead)) for hours, dead in rows)
     if not any(hours * 3600 > 0 for hours, _ in rows):
         with pytest.raises(SpecError, match="lifetime above 0"):
@@ -319,9 +303,7 @@ def test_ones_own_events_are_taken_as_they_are() -> None:
         OwnerEvent(90.0, "h3", "reclaim", 3.0, grace=True),
     )
     assert recorded.origin == "mine.csv: 3 of 4 events of 3.33 min before the end"
-    hours = parse_events(
-        "time_h,host,event,notice_min\n0.5,h1,reclaim,2\n1,h2,emergency,\n", HOSTS, "x", 7200.0
-    )
+    hours = parse_events("time_h,host,event,notice_min\n0.5,h1,reclaim,2\n1,h2,emergency,\n", HOSTS, "x", 7200.0)
     assert hours.events == (OwnerEvent(1800.0, "h1", "reclaim", 120.0), OwnerEvent(3600.0, "h2"))
 
 

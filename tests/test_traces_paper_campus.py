@@ -51,9 +51,7 @@ def statistics_of(seed: int) -> dict[str, float]:
     lasts_s: dict[float, float] = defaultdict(float)
     for start_s, until_s, hazard in takewhile(lambda part: part[0] < end_s, owners.segments(0.0)):
         lasts_s[round(hazard / owners.hazard_per_s, 6)] += min(until_s, end_s) - start_s
-    struck = Counter(
-        round(owners.reclaim_hazard_per_s(event.at_s) / owners.hazard_per_s, 6) for event in reclaims
-    )
+    struck = Counter(round(owners.reclaim_hazard_per_s(event.at_s) / owners.hazard_per_s, 6) for event in reclaims)
     hazards, (local, core) = window_hazards(scenario), windows_left(scenario, trace.background)
     effective = (local + core) / 2.0
     inverse = 1.0 / effective
@@ -127,11 +125,7 @@ CLOSER = {
     "correlation of hazard and B_eff": (-0.43, 0.1, 0.04),  # the paper's own interval is [-.51, -.34]
     "variation of 1 / B_eff, CV": (0.31, 1.0, 0.02),
     "hazard, highest to lowest": (6.0, 9.0, 0.9),
-    "adaptivity gap predicted from both": (
-        3.1,
-        9.0,
-        0.155,
-    ),  # the paper predicts 5.2 %; claim A-gap compares the two
+    "adaptivity gap predicted from both": (3.1, 9.0, 0.155),  # the paper predicts 5.2 %; claim A-gap compares the two
 }
 
 
@@ -200,14 +194,10 @@ def test_reclaims_come_as_often_in_peaks_as_the_hazard_says() -> None:
     owners, end_s = full(1)[0].owners, 61 * DAY_S
     parts = takewhile(lambda part: part[0] < end_s, owners.segments(0.0))
     law = math.fsum(
-        (until_s - start_s) * hazard
-        for start_s, until_s, hazard in parts
-        if hazard == 6.0 * owners.hazard_per_s
+        (until_s - start_s) * hazard for start_s, until_s, hazard in parts if hazard == 6.0 * owners.hazard_per_s
     )
     # of 5 082 reclaims, 20 % in bursts
-    assert mean_of("reclaims in the two peaks") == pytest.approx(
-        100.0 * law / owners.exposure(0.0, end_s), abs=2.5
-    )
+    assert mean_of("reclaims in the two peaks") == pytest.approx(100.0 * law / owners.exposure(0.0, end_s), abs=2.5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

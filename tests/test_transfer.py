@@ -62,9 +62,7 @@ class Pair:
     def ingest(self, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
         return ingest(self.origin, data, sequence, job)
 
-    async def fails(
-        self, manifest: Manifest, said: str | None, *, retryable: bool, **options: Any
-    ) -> TransferFailed:
+    async def fails(self, manifest: Manifest, said: str | None, *, retryable: bool, **options: Any) -> TransferFailed:
         """Send in vain, with that reason."""
         with pytest.raises(TransferFailed, match=said) as caught:
             await self.send(manifest, **options)
@@ -73,9 +71,7 @@ class Pair:
 
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
         options = {"on_connected": lambda _: None, "idle_timeout_s": PATIENT_S, **options}
-        return await send_checkpoint(
-            self.origin, *manifest.key, options.pop("address", self.address), **options
-        )
+        return await send_checkpoint(self.origin, *manifest.key, options.pop("address", self.address), **options)
 
     async def note(self, event: ReceiveEvent) -> None:
         self.events.append(event)
@@ -95,10 +91,7 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path,
-    idle_timeout_s: float = PATIENT_S,
-    limits: Limits = LIMITS,
-    senders: Collection[str] | None = None,
+    tmp_path: Path, idle_timeout_s: float = PATIENT_S, limits: Limits = LIMITS, senders: Collection[str] | None = None
 ) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
@@ -129,9 +122,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def relay(
-    target: tuple[str, int], fault: Callable[[bytes, int], bytes | None]
-) -> AsyncIterator[tuple[str, int]]:
+async def relay(target: tuple[str, int], fault: Callable[[bytes, int], bytes | None]) -> AsyncIterator[tuple[str, int]]:
     """A TCP relay whose sender-to-receiver bytes pass through `fault(data, offset)`; None cuts both connections."""
 
     async def forward(source: trio.SocketStream, sink: trio.SocketStream, faulty: bool) -> None:
@@ -171,9 +162,7 @@ async def peer(pair: Pair, address: str = "127.0.0.1") -> AsyncIterator[Channel[
         yield Channel(stream, CONTENTS)
 
 
-async def offer(
-    sender: Channel[Message], manifest: Manifest, announced: Manifest | None = None
-) -> Message | None:
+async def offer(sender: Channel[Message], manifest: Manifest, announced: Manifest | None = None) -> Message | None:
     """Hello (of another checkpoint, if one is given) and manifest; what the receiver wants, or why it does not."""
     await sender.send(Hello.of(announced or manifest))
     answer = await sender.receive()
@@ -227,9 +216,7 @@ async def test_checkpoint_arrives_to_the_byte(tmp_path: Path, tail: int) -> None
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(
-    tmp_path: Path, is_gone: bool
-) -> None:
+async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(tmp_path: Path, is_gone: bool) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(3))
         await pair.send(manifest)
@@ -376,9 +363,7 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
         assert (await pair.send(manifest)).bytes_sent == 2 * CHUNK
 
 
-async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_has_fewer(
-    tmp_path: Path,
-) -> None:
+async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_has_fewer(tmp_path: Path) -> None:
     async with serving(tmp_path, limits=Limits(connections_of_peer=3)) as pair:
         manifest = pair.ingest(content(1))
         async with AsyncExitStack() as idle:
@@ -421,9 +406,7 @@ async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> No
         assert left <= CHUNK  # what it sent, until it is collected
 
 
-async def test_receiver_wakes_for_chunks_and_not_for_packets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_receiver_wakes_for_chunks_and_not_for_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
     wake_at = Intake._wake_at
 
@@ -493,9 +476,7 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
         await pair.fails(pair.ingest(content(2)), said, retryable=answer is None, address=address)
 
 
-@pytest.mark.parametrize(
-    "how", ["busy before it wants anything", "busy behind the last byte", "reads a little"]
-)
+@pytest.mark.parametrize("how", ["busy before it wants anything", "busy behind the last byte", "reads a little"])
 async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path, how: str) -> None:
     """It held the job that it is the standby of without a checkpoint, for ever."""
     chunks, began_s = 512, trio.current_time()
@@ -564,9 +545,7 @@ async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
     assert ahead[-1] == size
 
 
-async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_what_arrived(
-    tmp_path: Path,
-) -> None:
+async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_what_arrived(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         data = content(6)
         changed = content(1, seed=9) + data[CHUNK:]
@@ -606,9 +585,7 @@ async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_di
         assert len(list((tmp_path / "target/job").glob("*.partial"))) <= 2
 
 
-async def test_many_senders_of_one_checkpoint_complete_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(40))
         outcomes: list[str] = []

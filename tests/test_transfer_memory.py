@@ -25,10 +25,7 @@ def stores() -> Iterator[Stores]:
     """On tmpfs."""
     if not MEMORY.is_dir():
         pytest.skip(f"{MEMORY} is not there: no file system in memory")
-    with (
-        TemporaryDirectory(prefix="reclaimnet-test-", dir=MEMORY) as memory,
-        stores_in(Path(memory)) as opened,
-    ):
+    with TemporaryDirectory(prefix="reclaimnet-test-", dir=MEMORY) as memory, stores_in(Path(memory)) as opened:
         if not grants_leases(Path(memory)):
             pytest.skip("this file system grants no leases: nothing is written over")
         yield opened
@@ -80,9 +77,7 @@ def test_file_written_before_takes_bytes_of_its_size_in_memory(
 
 
 @pytest.mark.parametrize("goes_wrong", [True, False])
-def test_what_came_before_a_wrong_byte_or_the_end_is_not_asked_for_again(
-    stores: Stores, goes_wrong: bool
-) -> None:
+def test_what_came_before_a_wrong_byte_or_the_end_is_not_asked_for_again(stores: Stores, goes_wrong: bool) -> None:
     for sequence in (1, 2):
         receive(stores, payload(sequence), sequence)
     data, cut = payload(3), 2 * CHUNK + 7

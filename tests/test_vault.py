@@ -47,9 +47,7 @@ def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytes
     monkeypatch.setattr(second_copy, "FULL", 0.0)  # by whatever comes
     world.run(world.now_s + 20.0)
     assert at_once(world.now_s + 60.0) == 1
-    assert all(
-        any(vault in known.holders for known in job.checkpoints.values()) for job in core.jobs.values()
-    )
+    assert all(any(vault in known.holders for known in job.checkpoints.values()) for job in core.jobs.values())
     assert world.promises() == []
 
 
@@ -133,9 +131,7 @@ def test_rows_without_a_vault_have_one_copy(row: str) -> None:
     assert not any(world.to(name, m.SendStored) for name in world.machines)
 
 
-def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = with_copy(campus_with(on_demand=1))
     job = world.jobs["a"]
     monkeypatch.setattr(checkpoints, "keep_safe", lambda *_: None)  # no more is sent on
@@ -148,7 +144,5 @@ def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(
     [taken_s, *_] = [at_s for at_s, fact in told if isinstance(fact, f.CheckpointTaken)]
     [planned, *_] = [fact for _, fact in told if isinstance(fact, f.CheckpointPlanned)]
     kept = max(known.stored.step for known in job.checkpoints.values() if job.vault in known.holders)
-    assert (
-        restored - kept
-    ) * LONG.step_s > planned.interval_s  # more than an interval's work is on its own host alone
+    assert (restored - kept) * LONG.step_s > planned.interval_s  # more than an interval's work is on its own host alone
     assert taken_s - running_s < 0.25 * planned.interval_s

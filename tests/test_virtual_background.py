@@ -50,9 +50,7 @@ def test_what_research_lacks_is_what_the_network_did_not_carry_of_what_it_asked_
     scenario, trace = played(4, 0.25, background=False)
     capacity = 125e6 * PAYLOAD_SHARE
     quiet, loud = 0.1 * 125e6, 0.8 * 125e6
-    background = BackgroundTraffic(
-        3600.0, (("h1", "h2"), ("h15", "h16")), ((quiet, quiet), (loud, loud)), (1, 1)
-    )
+    background = BackgroundTraffic(3600.0, (("h1", "h2"), ("h15", "h16")), ((quiet, quiet), (loud, loud)), (1, 1))
     world = make_world(
         scenario, replace(trace, background=background, arrivals=(), owner_events=()), system="no-tc-bpf"
     )
@@ -102,9 +100,7 @@ def test_a_flow_of_many_gets_what_as_many_flows_would(
     flows: list[tuple[float, set[int], int]], room: list[float]
 ) -> None:
     links = dict(enumerate(room))
-    together = max_min(
-        [(cap, tuple(path)) for cap, path, _ in flows], links, [float(many) for *_, many in flows]
-    )
+    together = max_min([(cap, tuple(path)) for cap, path, _ in flows], links, [float(many) for *_, many in flows])
     apart = [(cap / many, tuple(path)) for cap, path, many in flows for _ in range(many)]
     single = iter(max_min(apart, links))
     for rate, (*_, many) in zip(together, flows, strict=True):

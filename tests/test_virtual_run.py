@@ -33,14 +33,9 @@ def one_day(seed: int = 1) -> Scenario:
         loss_budget_s=900.0,
     )
     owners = replace(
-        small.owners,
-        script=(),
-        hazard_per_s=0.3 / 3600.0,
-        notice=InverseLaw("exponential", 300.0, minimum=60.0),
+        small.owners, script=(), hazard_per_s=0.3 / 3600.0, notice=InverseLaw("exponential", 300.0, minimum=60.0)
     )
-    return replace(
-        small, duration_s=86_400.0, jobs=jobs, owners=owners, scale=Scale(), research=small.research[:1]
-    )
+    return replace(small, duration_s=86_400.0, jobs=jobs, owners=owners, scale=Scale(), research=small.research[:1])
 
 
 # ---------------------------------------------------------------- promises
@@ -175,7 +170,5 @@ def test_a_job_that_the_campus_cannot_run_ends_the_run_with_its_name_and_the_rea
     scenario = replace(scenario, scale=Scale())
     first, *others = generate(scenario).arrivals
     large = replace(first, job=replace(first.job, **needs))
-    with pytest.raises(
-        SpecError, match=f"job = 'j1': one that this campus can run: no volunteer host .*{said}"
-    ):
+    with pytest.raises(SpecError, match=f"job = 'j1': one that this campus can run: no volunteer host .*{said}"):
         simulate(scenario, Trace("by hand", (large, *others), ()))

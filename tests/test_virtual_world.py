@@ -22,9 +22,7 @@ def quiet_world(hosts: int = 4, on_demand: int = 0, **options: Any) -> World:
 
 # ---------------------------------------------------------------- leases without heartbeats
 @pytest.mark.parametrize(("quiet", "cut"), [(True, False), (False, False), (False, True)])
-def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(
-    quiet: bool, cut: bool
-) -> None:
+def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool, cut: bool) -> None:
     world = quiet_world(quiet=quiet)
     host = a_running_job(world, job(), 6.0)
     world.pause(host, 20.0)

@@ -70,9 +70,7 @@ def test_of_all_holders_the_one_sends_that_can_have_a_copy_there_first(silent: S
     assert [silent.fetch()[0], second] == [first, second] != [first, first]
 
 
-def test_a_copy_that_its_sender_finds_damaged_is_none_and_its_receiver_may_have_another(
-    silent: Silent,
-) -> None:
+def test_a_copy_that_its_sender_finds_damaged_is_none_and_its_receiver_may_have_another(silent: Silent) -> None:
     sender, to = silent.fetch()
     checkpoint = silent.job.restore
     ended = m.TransferEnded("t", "a", checkpoint.stored.sequence, to, False, 0, 1, 0.1, own_fault=True)
@@ -98,16 +96,12 @@ def silent() -> Silent:
     return Silent()
 
 
-def test_a_checkpoint_that_arrived_without_a_word_is_ordered_again_and_its_receiver_says_so(
-    silent: Silent,
-) -> None:
+def test_a_checkpoint_that_arrived_without_a_word_is_ordered_again_and_its_receiver_says_so(silent: Silent) -> None:
     sender, to = silent.fetch()
     stored = silent.job.restore.stored
     silent.say(sender, m.TransferEnded("t", "a", stored.sequence, to, True, 0, 1, 0.1))
     again = next(found for effects in silent.wakes(1000.0) if (found := orders(effects, m.SendStored)))
-    assert [(host, order.sequence, order.destination.host) for host, order in again] == [
-        (sender, stored.sequence, to)
-    ]
+    assert [(host, order.sequence, order.destination.host) for host, order in again] == [(sender, stored.sequence, to)]
     silent.say(to, m.CheckpointStored(stored))  # it has had it all the time
     assert silent.job.phase is Phase.STARTING
 
@@ -125,15 +119,11 @@ def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(
-    silent: Silent, told: bool
-) -> None:
+def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(silent: Silent, told: bool) -> None:
     cluster = silent.core.cluster
     silent.fetch()
     [checkpoint] = silent.job.checkpoints.values()
-    for holder in sorted(
-        checkpoint.holders
-    ):  # under a notice that does not end it can send, and runs nothing new
+    for holder in sorted(checkpoint.holders):  # under a notice that does not end it can send, and runs nothing new
         silent.say(holder, m.OwnerReclaims(1e6, False, []))
     for _ in range(4 * MOST_FAILED_FETCHES):
         if silent.job.phase is not Phase.FETCHING:
@@ -143,9 +133,7 @@ def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(
         attempt = silent.job.attempt
         if told:
             silent.now_s = max(silent.now_s, *silent.job.unfit.values(), 0.0) + 1.0
-            ended = m.TransferEnded(
-                "t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, reason="rotten"
-            )
+            ended = m.TransferEnded("t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, reason="rotten")
             silent.say(flow.source, ended)
         for _ in silent.wakes(silent.now_s + (1.0 if told else 1e7)):
             if silent.job.attempt != attempt:
@@ -162,9 +150,7 @@ def test_job_has_failed_when_it_is_said_twice_and_goes_on_elsewhere_the_first_ti
     [again] = [e.fact for e in said if isinstance(e, do.Record) and isinstance(e.fact, f.JobDispatched)]
     assert again.host != first
     assert again.restore_step > 0
-    silent.say(
-        again.host, m.JobStarted("a", silent.job.attempt, again.restore_step, "", again.restore_sequence)
-    )
+    silent.say(again.host, m.JobStarted("a", silent.job.attempt, again.restore_step, "", again.restore_sequence))
     last = silent.say(again.host, m.JobEnded("a", silent.job.attempt, "failed", 70, reason="it raised"))
     [failed] = [e.fact for e in last if isinstance(e, do.Record) and isinstance(e.fact, f.JobFailed)]
     assert (failed.host, failed.reason) == (again.host, f"it raised ({first} had said so before)")

@@ -36,9 +36,7 @@ def nodes_of(way: Way) -> list[str]:
 
 # ---------------------------------------------------------------- which ways there are
 @given(campuses(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 4))
-def test_ways_are_simple_and_alive_and_the_first_is_the_route(
-    campus: Campus, picks: list[int], most: int
-) -> None:
+def test_ways_are_simple_and_alive_and_the_first_is_the_route(campus: Campus, picks: list[int], most: int) -> None:
     dead = some_dead(campus, picks)
     routes = Routes(campus, dead)
     for a in campus.hosts:
@@ -56,14 +54,9 @@ def test_ways_are_simple_and_alive_and_the_first_is_the_route(
                 assert (nodes[0], nodes[-1]) == (a.name, b.name) and len(set(nodes)) == len(nodes)
                 assert all(y in campus.neighbours[x] for x, y in pairwise(nodes))
                 assert not any(frozenset(link) in dead for link in way)
-            if (
-                most > 1 and len(ways) == 1
-            ):  # then every way shares some trunk with all others: one cut parts the two
+            if most > 1 and len(ways) == 1:  # then every way shares some trunk with all others: one cut parts the two
                 assert (
-                    any(
-                        b.name not in reached(campus, a.name, dead | {frozenset(link)})
-                        for link in ways[0][1:-1]
-                    )
+                    any(b.name not in reached(campus, a.name, dead | {frozenset(link)}) for link in ways[0][1:-1])
                     or len(ways[0]) == 2
                 )
 
@@ -75,9 +68,7 @@ def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
     routes = Routes(campus)
     a, b = (host.name for host in draws.sample(campus.hosts, 2))
     way = draws.choice(routes.choices(a, b))
-    before = {
-        (x.name, y.name): routes.way(x.name, y.name) for x in campus.hosts for y in campus.hosts if x is not y
-    }
+    before = {(x.name, y.name): routes.way(x.name, y.name) for x in campus.hosts for y in campus.hosts if x is not y}
     routes.pin(a, b, way)
     for ends, route in before.items():
         assert routes.way(*ends) == (way if ends == (a, b) else route)
@@ -119,9 +110,7 @@ def two_leaves(paths: int, *, hosts: int = 7, quiet: bool = True, **changed: obj
     """Jobs on every host of one leaf, every host of the other is free; two trunks between them."""
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)
     campus = presets.leaf_spine(2, 2, hosts, access_bytes_per_s=40 * MB, uplink_bytes_per_s=40 * MB, mix=mix)
-    world = VirtualWorld(
-        campus, replace(PROTOCOL, paths=paths, **changed), QUEUE, quiet=quiet, after_each=Invariants()
-    )
+    world = VirtualWorld(campus, replace(PROTOCOL, paths=paths, **changed), QUEUE, quiet=quiet, after_each=Invariants())
     first, second = ([n for n in world.machines if leaf in campus.neighbours[n]] for leaf in ("l1", "l2"))
     world.start(*first)
     for name in first:
@@ -183,9 +172,7 @@ def test_order_to_send_over_another_way_comes_when_the_network_has_it() -> None:
     def watch() -> None:
         cluster = world.coordinator.cluster
         held.extend(
-            key
-            for key, flow in cluster.flows.items()
-            if (flow.source, flow.destination) in cluster.installation.held
+            key for key, flow in cluster.flows.items() if (flow.source, flow.destination) in cluster.installation.held
         )
 
     for name in busy(world):
@@ -220,10 +207,7 @@ def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time()
     world.run(world.now_s + 2.0)
     world.links.change("l1", "s1", up=True)
     world.run(60.0)
-    assert (
-        all(fact.in_time for fact in told(world, f.MigrationFinished))
-        and len(told(world, f.MigrationFinished)) == 3
-    )
+    assert all(fact.in_time for fact in told(world, f.MigrationFinished)) and len(told(world, f.MigrationFinished)) == 3
     assert cluster.routes.equals(Routes(world.env.campus)) and world.env.routes.equals(cluster.routes)
     judged(world)
 

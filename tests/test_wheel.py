@@ -90,20 +90,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def used(installed: Path, here: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     argv = [str(installed / words[0]), *words[1:]]
-    return subprocess.run(
-        argv, cwd=here, capture_output=True, text=True, timeout=300, check=False, env=environment
-    )
+    return subprocess.run(argv, cwd=here, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
-def test_the_installed_wheel_is_a_program_that_works_without_the_tree(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_the_installed_wheel_is_a_program_that_works_without_the_tree(installed: Path, tmp_path: Path) -> None:
     where = used(
-        installed,
-        tmp_path,
-        "python",
-        "-c",
-        "import experiments, bpf; print(experiments.__file__, bpf.__file__)",
+        installed, tmp_path, "python", "-c", "import experiments, bpf; print(experiments.__file__, bpf.__file__)"
     )
     assert where.stdout.count(str(installed.parent)) == 2
     version = used(installed, tmp_path, "reclaimnet", "--version")

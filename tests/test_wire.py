@@ -63,11 +63,7 @@ def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[Any], cut
     assert found == messages
 
 
-@given(
-    st.lists(MESSAGES, max_size=3),
-    st.binary(min_size=1, max_size=80),
-    st.lists(st.integers(0, 500), max_size=5),
-)
+@given(st.lists(MESSAGES, max_size=3), st.binary(min_size=1, max_size=80), st.lists(st.integers(0, 500), max_size=5))
 def test_garbage_raises_only_remote_errors_and_never_costs_the_messages_before_it(
     messages: list[Any], garbage: bytes, cuts: list[int]
 ) -> None:

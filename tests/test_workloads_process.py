@@ -64,9 +64,7 @@ def third_party(path: Path, body: str) -> JobSpec:
 
 
 @asynccontextmanager
-async def begun(
-    path: Path, spec: JobSpec, lease_s: float = math.inf
-) -> AsyncIterator[tuple[Desk, WorkloadProcess]]:
+async def begun(path: Path, spec: JobSpec, lease_s: float = math.inf) -> AsyncIterator[tuple[Desk, WorkloadProcess]]:
     async with desk(path, lease_s) as d:
         yield d, await d.start(spec)
 
@@ -95,9 +93,7 @@ async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
         assert d.log() == ""
 
 
-async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outlived_by_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outlived_by_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         jobs = [await d.start(synthetic(steps=steps)) for steps in (3, 5, 100_000)]
         assert len({os.getsid(job.pid) for job in jobs}) == 3
@@ -108,9 +104,7 @@ async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outli
         await next_of(jobs[2], Progress)
         os.kill(d.forks.pid, signal.SIGKILL)
         assert (await next_of(jobs[2], Exited)).from_outside, "it may resume elsewhere"
-        assert (await next_of(await d.start(synthetic(steps=2)), Finished)).step == 2, (
-            "there is another server"
-        )
+        assert (await next_of(await d.start(synthetic(steps=2)), Finished)).step == 2, "there is another server"
 
 
 @pytest.mark.parametrize(
@@ -229,9 +223,7 @@ async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
 
 
 @pytest.mark.parametrize("step", [2**62 + 1, 2**63])
-async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
-    tmp_path: Path, step: int
-) -> None:
+async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(tmp_path: Path, step: int) -> None:
     """Its agent repeated it in every Hello, and no coordinator took that host again."""
     spec = third_party(
         tmp_path, f"def work(self): time.sleep(0.01); self.step_number = {step} - 1; self.steps_total = 2**70"
@@ -309,9 +301,7 @@ async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Pa
         assert "socket:" not in (tmp_path / "held").read_text()
 
 
-async def test_job_that_does_not_listen_is_killed_by_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_job_that_does_not_listen_is_killed_by_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
     spec = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")
     async with begun(tmp_path, spec) as (_, job):
@@ -368,9 +358,7 @@ trio.run(main)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(
-    tmp_path: Path, blow: signal.Signals
-) -> None:
+async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(tmp_path: Path, blow: signal.Signals) -> None:
     agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         job = json.loads(agent.stdout.readline())

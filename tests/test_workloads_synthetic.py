@@ -11,12 +11,7 @@ from testbed.errors import SpecError
 from testbed.workloads.base import StateMismatch, load_workload
 from testbed.workloads.synthetic import BLOCK_BYTES, Params, Synthetic
 
-SMALL: dict[str, Any] = {
-    "payload_bytes": 5 * BLOCK_BYTES + 100,
-    "steps": 50,
-    "step_s": 0.0,
-    "dirty_fraction": 0.4,
-}
+SMALL: dict[str, Any] = {"payload_bytes": 5 * BLOCK_BYTES + 100, "steps": 50, "step_s": 0.0, "dirty_fraction": 0.4}
 
 
 def job(step: int = 0, **params: Any) -> Synthetic:
@@ -38,9 +33,7 @@ def test_versions_count_the_rewrites_of_the_steps(blocks: int, dirty: float, ste
 
 @settings(max_examples=20)
 @given(st.integers(0, 4 * BLOCK_BYTES), st.floats(0.0, 1.0), st.integers(0, 12), st.integers(0, 2**63 - 1))
-def test_stepping_leads_to_the_state_that_the_closed_form_gives(
-    size: int, dirty: float, steps: int, seed: int
-) -> None:
+def test_stepping_leads_to_the_state_that_the_closed_form_gives(size: int, dirty: float, steps: int, seed: int) -> None:
     workload = job(steps, payload_bytes=size, dirty_fraction=dirty, seed=seed)
     assert workload.verify() == workload.digest()
 
@@ -100,9 +93,7 @@ def test_steps_rewrite_the_dirty_fraction_of_the_blocks(dirty: float, steps: int
     for _ in range(steps):
         workload.step()
     blocks = range(0, len(before), BLOCK_BYTES)
-    assert (
-        sum(workload._payload[b : b + BLOCK_BYTES] != before[b : b + BLOCK_BYTES] for b in blocks) == changed
-    )
+    assert sum(workload._payload[b : b + BLOCK_BYTES] != before[b : b + BLOCK_BYTES] for b in blocks) == changed
 
 
 @pytest.mark.parametrize(
@@ -130,8 +121,7 @@ def test_wrong_parameter_is_named_with_what_is_allowed(params: dict[str, object]
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "nonsense", "no.such.module:Class", "pathlib:Path", "pathlib:Nothing", "os:", ":Synthetic", "..:x"],
+    "name", ["", "nonsense", "no.such.module:Class", "pathlib:Path", "pathlib:Nothing", "os:", ":Synthetic", "..:x"]
 )
 def test_name_that_is_no_workload_is_refused(name: str) -> None:
     with pytest.raises(SpecError) as caught:

@@ -60,9 +60,7 @@ def rows(kind: str) -> dict[str, tuple[str, str, str]]:
     return found
 
 
-NINE, FOUR = (
-    Scenario("x", three_tier(hosts, 1 + hosts % 2), duration_s=s) for hosts, s in ((9, 3000.0), (4, 1e9))
-)
+NINE, FOUR = (Scenario("x", three_tier(hosts, 1 + hosts % 2), duration_s=s) for hosts, s in ((9, 3000.0), (4, 1e9)))
 # the name of the file, and its reader
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "campus": ("mine.toml", files.load),
@@ -82,9 +80,7 @@ def test_a_mistake_in_a_file_is_named_with_what_is_allowed(kind: str, case: str,
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError) as caught:
         read(tmp_path / name)
-    assert caught.value.key.removeprefix(f"{tmp_path}/") == key and allowed in caught.value.allowed, (
-        caught.value
-    )
+    assert caught.value.key.removeprefix(f"{tmp_path}/") == key and allowed in caught.value.allowed, caught.value
     # a plan can be wrong by its file or by the options beside it
     assert kind == "plan" or str(caught.value).startswith(str(tmp_path / name))
     assert len(str(caught.value)) < 900
@@ -152,9 +148,7 @@ def one_line_wrong(text: str, draw: random.Random) -> str:
         case 3:
             lines.insert(draw.randrange(len(lines)), lines.pop(place))
         case _:
-            found = draw.choice(
-                list(re.finditer(r"[0-9.]+|\"[^\"]*\"|[a-z_]+", line)) or [re.match("", line)]
-            )
+            found = draw.choice(list(re.finditer(r"[0-9.]+|\"[^\"]*\"|[a-z_]+", line)) or [re.match("", line)])
             lines[place] = line[: found.start()] + draw.choice(VALUES) + line[found.end() :]
     return "\n".join(lines) + "\n"
 
@@ -203,10 +197,7 @@ KINDS: dict[str, tuple[Callable[[Path], str], Callable[[Path], object]]] = {
         lambda _: '{"metadata": {"gap_seconds": 600},\n"data": [' + ",\n".join("32131201" * 9) + "]}\n",
         of_owners,
     ),
-    "counts as CSV": (
-        lambda _: RIGHT["zones"] + "".join(f"{600 * n},{n % 4},1\n" for n in range(30)),
-        of_owners,
-    ),
+    "counts as CSV": (lambda _: RIGHT["zones"] + "".join(f"{600 * n},{n % 4},1\n" for n in range(30)), of_owners),
     "lifetimes": (lambda _: f"started_at,lifetime_h,preempted\n{LIVES}", of_owners),
     "storm": (lambda _: STORM.read_text(), lambda path: storm_command(replay=path)),
     "summary": (a_summary, read_summary),
@@ -265,10 +256,7 @@ LINES = [
     *(("up", "--scenario", name, "--campus", "example:lab") for name in ("none", "good.toml")),
     *(("run", "good.toml", "--trace", name) for name in ("binary", "empty", "deep.json", "a" * 300)),
     *(("storm", "--replay", name) for name in ("folder", "binary", "none", "a" * 300)),
-    *(
-        ("storm", "--seeds", text)
-        for text in ("x", "1:1", "5:2", "-1:2", "1:2:3", "", "1:", "0:" + "9" * 5000)
-    ),
+    *(("storm", "--seeds", text) for text in ("x", "1:1", "5:2", "-1:2", "1:2:3", "", "1:", "0:" + "9" * 5000)),
     *(("demo", "--seconds", text) for text in ("-1", "0", "nan", "inf", "x", "1e400")),
     *(("demo", "--hosts", text) for text in ("0", "-1", "2001", "x")),
     *(("simulate", name) for name in ("folder", "binary", "none")),

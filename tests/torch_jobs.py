@@ -29,9 +29,7 @@ class Motley(TorchTraining):
     def build(self) -> Any:
         self.device = torch.device(str(self.given.get("device", "cpu")))
         self.images = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
-        body = nn.Sequential(
-            nn.BatchNorm2d(8), nn.GELU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 33)
-        )
+        body = nn.Sequential(nn.BatchNorm2d(8), nn.GELU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 33))
         model = nn.ModuleDict({"images": self.images, "body": body, "head": nn.Linear(33, 10).bfloat16()})
         model["tied"] = model["head"]
         for name, buffer in {

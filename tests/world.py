@@ -25,16 +25,7 @@ from topologies.spec import Campus, ResearchReserve
 PROTOCOL, QUEUE = setup.PROTOCOL, replace(setup.QUEUE, level_start=1.0)
 COSTS = replace(setup.COSTS, switch_s=(0.0, 0.1))
 STEP_S = 0.1
-OPTIONS = (
-    "seed",
-    "checks",
-    "quiet",
-    "costs",
-    "faults",
-    "send_failures",
-    "snapshot_failures",
-    "workload_failures",
-)
+OPTIONS = ("seed", "checks", "quiet", "costs", "faults", "send_failures", "snapshot_failures", "workload_failures")
 
 
 def parameters(**changed: Any) -> tuple[Protocol, Queue]:

@@ -79,10 +79,8 @@ _UNITS = {
     Dimension.RATE: Units(
         "_bytes_per_s",
         'a rate such as "100 Mbit/s", "10 Gbit/s" or "12.5 MB/s"',
-        {f"{prefix}bit/s": (scale, 8.0) for prefix, scale in (_DECIMAL | {"": 1.0}).items()}
-        | {"B/s": (1.0, 1.0)},
-        {f"{prefix}B/s": (scale, 1.0) for prefix, scale in (_DECIMAL | {"T": 1e12}).items()}
-        | {"Tbit/s": (1e12, 8.0)},
+        {f"{prefix}bit/s": (scale, 8.0) for prefix, scale in (_DECIMAL | {"": 1.0}).items()} | {"B/s": (1.0, 1.0)},
+        {f"{prefix}B/s": (scale, 1.0) for prefix, scale in (_DECIMAL | {"T": 1e12}).items()} | {"Tbit/s": (1e12, 8.0)},
     ),
     Dimension.PER_TIME: Units(
         "_per_s",

@@ -18,18 +18,7 @@ from topologies import fields, keys, plugins, reading, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.errors import SpecError
 from topologies.keys import declared, optional
-from topologies.spec import (
-    MAX_GPUS,
-    Building,
-    Campus,
-    Fabric,
-    GpuModel,
-    Host,
-    Link,
-    ResearchReserve,
-    Role,
-    Switch,
-)
+from topologies.spec import MAX_GPUS, Building, Campus, Fabric, GpuModel, Host, Link, ResearchReserve, Role, Switch
 from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -126,7 +115,9 @@ def campus54() -> Campus:
 
 
 def _brought(name: str) -> Campus:
-    allowed = 'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
+    allowed = (
+        'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
+    )
     found = plugins.find("campus", name, plugins.TOPOLOGIES, allowed)
     campus = plugins.call("campus", name, found) if callable(found) else found
     if not isinstance(campus, Campus):
@@ -258,15 +249,11 @@ class _Nodes:
             if address not in self._taken:
                 self._taken.add(address)
                 return address
-        raise SpecError(
-            table.path("address"), None, "needed: an address, for 10.BUILDING.0.0/16 has none left"
-        )
+        raise SpecError(table.path("address"), None, "needed: an address, for 10.BUILDING.0.0/16 has none left")
 
 
 def _address(text: str, table: Table) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
-        raise SpecError(
-            table.path("address"), text[:80], f"an IPv4 address inside 10.0.0.0/8 ({error})"
-        ) from None
+        raise SpecError(table.path("address"), text[:80], f"an IPv4 address inside 10.0.0.0/8 ({error})") from None

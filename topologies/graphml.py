@@ -31,14 +31,7 @@ def load(path: Path) -> Campus:
 
     try:
         graph = networkx.parse_graphml(reading.read_text(path, "a GraphML file"))
-    except (
-        ParseError,
-        networkx.NetworkXException,
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (ParseError, networkx.NetworkXException, LookupError, ValueError, TypeError, AttributeError) as error:
         raise SpecError("GraphML", path.name, f"a graph in GraphML ({error})", str(path)) from None
     names = {node: f"s{number}" for number, node in enumerate(graph.nodes, 1)}
     rates: dict[tuple[str, str], float] = {}

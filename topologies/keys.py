@@ -70,9 +70,7 @@ class Kind:
             return self.form.read(table, key)
         if self.infinite and value == self.infinite:
             return math.inf
-        if (
-            self.dimension is Dimension.NUMBER and self.of is not _NUMBERS
-        ):  # the owner of the number checks its limits
+        if self.dimension is Dimension.NUMBER and self.of is not _NUMBERS:  # the owner of the number checks its limits
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (is_number and abs(value) < 1e300):
                 raise table.wrong(key, self.allowed)
@@ -87,9 +85,7 @@ class Kind:
         if self.options is not None and (allowed := self.wrong(value)):
             raise table.wrong(key, allowed)
         try:
-            return msgspec.convert(
-                (value,) if self.single and isinstance(value, str) and value else value, self.of
-            )
+            return msgspec.convert((value,) if self.single and isinstance(value, str) and value else value, self.of)
         except msgspec.ValidationError:
             raise table.wrong(key, self.allowed) from None
 
@@ -100,9 +96,7 @@ class Kind:
         if value == math.inf:
             return toml.quote(str(self.infinite))
         if isinstance(value, tuple | list):
-            return (
-                f"[{', '.join(toml.quote(each) if isinstance(each, str) else plain(each) for each in value)}]"
-            )
+            return f"[{', '.join(toml.quote(each) if isinstance(each, str) else plain(each) for each in value)}]"
         if self.dimension not in (None, Dimension.NUMBER):
             return toml.quote(self.dimension.units.text(value))
         if isinstance(value, str):
@@ -112,9 +106,7 @@ class Kind:
 
 _NAMES: Any = tuple[str, ...]
 _WORDS: Any = Annotated[tuple[str, ...], Meta(min_length=1)]
-_NUMBERS: Any = Annotated[
-    tuple[Annotated[float, Meta(ge=0.0, le=sys.float_info.max)], ...], Meta(min_length=1)
-]
+_NUMBERS: Any = Annotated[tuple[Annotated[float, Meta(ge=0.0, le=sys.float_info.max)], ...], Meta(min_length=1)]
 
 
 def text(about: str = "a text, not empty", *, optional: bool = False) -> Kind:
@@ -160,9 +152,7 @@ def number(
     limits += f" and at most {dimension.units.text(high)}" if high < math.inf else ""
     shown = f" to {dimension.units.text(high)}" if high < math.inf else ""
     shown = f", {'above' if above else 'from'} {low:g}{shown}" if low or shown else ""
-    takes = f"{dimension.name.lower().replace('_', ' ')}{shown}" + (
-        f', or `"{infinite}"`' if infinite else ""
-    )
+    takes = f"{dimension.name.lower().replace('_', ' ')}{shown}" + (f', or `"{infinite}"`' if infinite else "")
     allowed = about or dimension.units.allowed + (f', or "{infinite}"' if infinite else "")
     return Kind(of, allowed, limits, dimension, infinite, takes=about or takes)
 

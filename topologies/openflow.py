@@ -47,11 +47,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
     root: str
 
     def __post_init__(self) -> None:
-        for name in (
-            self.root,
-            *(end for t in self.trunks for end in t.ends),
-            *(s.switch for s in self.stations),
-        ):
+        for name in (self.root, *(end for t in self.trunks for end in t.ends), *(s.switch for s in self.stations)):
             if name not in self.switches:
                 raise SpecError("topology", name, f"one of the switches {sorted(self.switches)}")
 

@@ -256,9 +256,7 @@ class Routes:
             return frozenset(self.route(a, b))
 
         def near(node: str) -> Iterator[str]:
-            return (
-                other for other in self._campus.neighbours[node] if frozenset((node, other)) not in self.dead
-            )
+            return (other for other in self._campus.neighbours[node] if frozenset((node, other)) not in self.dead)
 
         from_a, to_b = distances_to(a, near), distances_to(b, near)
         return frozenset(
@@ -322,9 +320,7 @@ class Routes:
     def _check(self, node: str) -> None:
         if node not in self._depth:
             hint = nearest(node, self._depth, " (nearest: {})")
-            raise SpecError(
-                "route", node, f"the name of a host or a switch of campus {self._campus.name}{hint}"
-            )
+            raise SpecError("route", node, f"the name of a host or a switch of campus {self._campus.name}{hint}")
 
 
 class RouteHistory:

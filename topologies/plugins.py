@@ -71,17 +71,13 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
         found = getattr(found, attribute, None)
     table = getattr(module, among, None) if among else None
     listed = table.get(parts[2]) if isinstance(table, dict) else None
-    if listed is not None and not isinstance(
-        found, type(listed)
-    ):  # a rule may be called like the row that has it
+    if listed is not None and not isinstance(found, type(listed)):  # a rule may be called like the row that has it
         found = listed
     if found is None:
         names = [str(each) for each in (*(table if isinstance(table, dict) else ()), *_public(module))]
         near = nearest(parts[2], names, " (nearest: {})")
         has = ", ".join(names[:12]) or "nothing"
-        raise SpecError(
-            key, name, f"module {parts[1]} has no {parts[2]}, it has {has}{near}; allowed: {allowed}"
-        )
+        raise SpecError(key, name, f"module {parts[1]} has no {parts[2]}, it has {has}{near}; allowed: {allowed}")
     return found
 
 

@@ -136,9 +136,7 @@ def leaf_spine(
     return plan.mesh(mix, "s1", uplink_bytes_per_s)
 
 
-def fat_tree(
-    k: int = 4, *, rate_bytes_per_s: float = GBIT_PER_S, mix: Sequence[GpuShare] = PAPER_MIX
-) -> Campus:
+def fat_tree(k: int = 4, *, rate_bytes_per_s: float = GBIT_PER_S, mix: Sequence[GpuShare] = PAPER_MIX) -> Campus:
     """Return a fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods, k^3/4 volunteers, all cables alike.
 
     Core switches c1 ... c(k/2)^2; pod p (a building) has aggregation switches p1a1 ... and edge switches p1e1 ..., k/2 of
@@ -185,9 +183,7 @@ class Plan:
         self.links += [Link(name, each, rate) for each in above]
         return name
 
-    def hang(
-        self, switch: str, gpus: Iterable[tuple[GpuModel, int]], rate: float, role: Role = Role.VOLUNTEER
-    ) -> None:
+    def hang(self, switch: str, gpus: Iterable[tuple[GpuModel, int]], rate: float, role: Role = Role.VOLUNTEER) -> None:
         """Add a host for each (model, GPUs) to a switch."""
         prefix, building = ("h" if role is Role.VOLUNTEER else "od"), self.buildings[-1].name
         for model, count in gpus:
@@ -201,10 +197,7 @@ class Plan:
         self._host(Host("coord", ROOM, Role.COORDINATOR, address), switch, rate)
 
     def campus(
-        self,
-        models: tuple[GpuModel, ...],
-        fabric: Fabric = Fabric.BRIDGE,
-        reserve: ResearchReserve | None = None,
+        self, models: tuple[GpuModel, ...], fabric: Fabric = Fabric.BRIDGE, reserve: ResearchReserve | None = None
     ) -> Campus:
         """Return the campus, validated."""
         parts = (tuple(self.buildings), tuple(self.hosts), tuple(self.switches), tuple(self.links))
@@ -224,9 +217,7 @@ class Plan:
 def _deal(mix: Sequence[GpuShare], hosts: int) -> list[tuple[GpuModel, int]]:
     """Return (model, GPUs) for each host: always the share that is furthest behind its due, so any stretch is mixed."""
     if not mix or not all(0.0 < share.weight < float("inf") for share in mix):
-        raise SpecError(
-            "mix", [s.weight for s in mix], "at least one GpuShare, every weight finite and above 0"
-        )
+        raise SpecError("mix", [s.weight for s in mix], "at least one GpuShare, every weight finite and above 0")
     total = sum(share.weight for share in mix)
     dealt = [0] * len(mix)
     result = []

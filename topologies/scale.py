@@ -34,11 +34,7 @@ class Scale:
     def __post_init__(self) -> None:
         for name in ("bytes", "time"):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not MIN_SCALE <= value <= MAX_SCALE
-            ):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not MIN_SCALE <= value <= MAX_SCALE:
                 raise SpecError(
                     f"scale.{name}", value, f"a number from {MIN_SCALE:g} to {MAX_SCALE:g} (1 is real size)"
                 )

@@ -67,12 +67,7 @@ class TrafficClass(StrEnum):
         return _DSCP[self]
 
 
-_DSCP = {
-    TrafficClass.EMERGENCY: 46,
-    TrafficClass.PLANNED: 34,
-    TrafficClass.PRESYNC: 8,
-    TrafficClass.RESEARCH: 0,
-}
+_DSCP = {TrafficClass.EMERGENCY: 46, TrafficClass.PLANNED: 34, TrafficClass.PRESYNC: 8, TrafficClass.RESEARCH: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +166,7 @@ class Link:
         if self.loss == 1.0:
             raise SpecError(f"{key}.loss", self.loss, "a probability of at least 0 and less than 1")
         if self.jitter_s > self.delay_s:
-            raise SpecError(
-                f"{key}.jitter", self.jitter_s, f"a duration of at most the delay, {self.delay_s} s"
-            )
+            raise SpecError(f"{key}.jitter", self.jitter_s, f"a duration of at most the delay, {self.delay_s} s")
         if self.a == self.b:
             raise SpecError(key, self.a, "a link joins two different nodes")
 
@@ -299,9 +292,7 @@ class Campus:
                 raise SpecError(f"hosts.{host.name}.gpu_model", host.gpu_model, f"one of {sorted(models)}")
         for switch in self.switches:
             if switch.building is not None and switch.building not in names:
-                raise SpecError(
-                    f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}"
-                )
+                raise SpecError(f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}")
 
     def _check_links(self) -> None:
         nodes = {node.name for node in self.nodes}
@@ -331,9 +322,7 @@ class Campus:
     def _check_degrees(self, degree: dict[str, int]) -> None:
         for host in self.hosts:
             if degree[host.name] != 1:
-                raise SpecError(
-                    f"links of {host.name}", degree[host.name], "a host hangs on exactly one link"
-                )
+                raise SpecError(f"links of {host.name}", degree[host.name], "a host hangs on exactly one link")
             peer = next(iter(self.neighbours[host.name]))
             if peer in self.host_by_name:
                 raise SpecError(f"links.{host.name}-{peer}", peer, "a host hangs on a switch, not on a host")

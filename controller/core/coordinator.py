@@ -73,7 +73,9 @@ from topologies.units import PAYLOAD_SHARE
 # reclaims within so much of each other are planned for together: less than a message may be late
 TOGETHER_S = 0.05
 LOAD_STEP = 1 / 8  # of a trunk's rate: less is not sent, for connections of research move with every change
-ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
+ANSWER_S = (
+    1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
+)
 
 
 def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
@@ -184,9 +186,7 @@ class Coordinator:
             terms,
             row,
             Routes(campus),
-            LinkCapacity(
-                campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), borrows=row.borrows
-            ),
+            LinkCapacity(campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), borrows=row.borrows),
             SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
                 sorted(host.name for host in agents if host.role is Role.VOLUNTEER),

@@ -23,9 +23,7 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])  # one, or of each
 D = Dimension
 DAY_S = 86_400.0
 FENCE_MARGIN = 0.1  # of a lease: the coordinator waits so much longer than an agent
-MIN_LEASE_S = (
-    0.01  # as played: three heartbeats of each host fit into it, and no timer here is finer than a few ms
-)
+MIN_LEASE_S = 0.01  # as played: three heartbeats of each host fit into it, and no timer here is finer than a few ms
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
@@ -82,9 +80,7 @@ class Protocol:
     restart_s: float = quantity(D.DURATION, 10.0)  # T_r: from a checkpoint at its host to a running job
     # the past from which hazards are estimated; paper A has two weeks
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
-    prior_hazard_per_s: float = quantity(
-        D.PER_TIME, 1.0 / 86_400.0, above=True
-    )  # of an emergency, until one was seen
+    prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0, above=True)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
@@ -127,6 +123,4 @@ class Protocol:
             fixed_s, assumed_bytes_per_s = self.copy_s, 1e9 * self.copy_gb_per_s
         else:
             fixed_s, assumed_bytes_per_s = self.snapshot_s, self.snapshot_bytes_per_s
-        return fixed_s + payload_bytes / (
-            assumed_bytes_per_s if host_bytes_per_s is None else host_bytes_per_s
-        )
+        return fixed_s + payload_bytes / (assumed_bytes_per_s if host_bytes_per_s is None else host_bytes_per_s)

@@ -43,9 +43,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.quicker(now_s),
             )
         )
-    over = nlargest(
-        LISTED, (job for job in cluster.jobs.values() if job.phase in OVER), key=lambda job: job.ended_s
-    )
+    over = nlargest(LISTED, (job for job in cluster.jobs.values() if job.phase in OVER), key=lambda job: job.ended_s)
     counts = dict.fromkeys((phase.value for phase in Phase), 0)
     for job in cluster.jobs.values():
         counts[job.phase.value] += 1

@@ -18,10 +18,7 @@ import math
 from typing import Any
 
 ROOT_HALF = 0.7071067811865476
-LN2_HIGH, LN2_LOW = (
-    6.93147180369123816490e-01,
-    1.90821492927058770002e-10,
-)  # the high part times 1000 is exact
+LN2_HIGH, LN2_LOW = (6.93147180369123816490e-01, 1.90821492927058770002e-10)  # the high part times 1000 is exact
 PER_LN2 = 1.4426950408889634
 # of 2 artanh(s)/s over s^2, but the first: |s| < 0.172
 SERIES = tuple(2.0 / (2 * k + 1) for k in range(11, 0, -1))

@@ -224,9 +224,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if not session:
             return
         for group in event.msg.body:
-            ways = [
-                (b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets
-            ]
+            ways = [(b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets]
             known = group.type in set(GroupKind) and all(ports == [watched] for _, watched, ports in ways)
             buckets = tuple(GroupBucket(port, weight) for weight, port, _ in ways)
             session.groups[group.group_id] = Group(GroupKind(group.type), buckets) if known else None
@@ -279,9 +277,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         (self._down.add if down else self._down.discard)((session.name, port.port_no))
 
     def _follow_trunks(self) -> None:
-        dead = frozenset(
-            t.ends for t in self.topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
-        )
+        dead = frozenset(t.ends for t in self.topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down)
         if dead == self._dead:
             return
         for ends in sorted(dead ^ self._dead, key=sorted):
@@ -378,9 +374,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     def _kept_ways(self) -> WantedWays:
         """Read the ways wanted by a controller that died: its rules are in the switches."""
         try:
-            return (
-                msgspec.json.decode(self._file.read_bytes(), type=WantedWays) if self._file else WantedWays()
-            )
+            return msgspec.json.decode(self._file.read_bytes(), type=WantedWays) if self._file else WantedWays()
         except (OSError, *UNDECODABLE):
             return WantedWays()
 
@@ -406,9 +400,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             if session.installed is not None:
                 has = session.installed.groups
                 wanted = self._wanted[session.name].groups.items()
-                changed = {
-                    n: g for n, g in wanted if (old := has.get(n)) is not None and g.is_weighed_anew(old)
-                }
+                changed = {n: g for n, g in wanted if (old := has.get(n)) is not None and g.is_weighed_anew(old)}
                 self._send(session, Update(groups_changed=changed))
         self._has_sent = has_sent  # a planned change need not wait until connections are shared again
 
@@ -433,9 +425,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 its = meanwhile[name]
                 parts[name] = staged(difference(session.installed, its), its)[:-1]
         for stage in range(max(map(len, parts.values()), default=0)):
-            self._stages.append(
-                {n: some[stage] for n, some in parts.items() if stage < len(some) and len(some[stage])}
-            )
+            self._stages.append({n: some[stage] for n, some in parts.items() if stage < len(some) and len(some[stage])})
         self._go_on()
 
     def _go_on(self) -> None:

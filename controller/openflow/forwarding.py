@@ -21,9 +21,9 @@ def ways_of_many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
     There may be more shortest ways than can be counted; as many as there are trunks are enough for each to carry its part.
     """
     arriving, part_on, todo = {source: 1.0}, dict[tuple[str, str], float](), [source]
-    for switch in (
-        todo
-    ):  # grows while it is walked: those that are further from the target first, for each step is one nearer
+    for (
+        switch
+    ) in todo:  # grows while it is walked: those that are further from the target first, for each step is one nearer
         total = sum(hops[switch].values())
         for neighbour, its in hops[switch].items():
             if neighbour not in arriving:
@@ -40,9 +40,7 @@ def ways_of_many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
         way, part = [source], inf
         while leading := hops[way[-1]]:
             here = way[-1]
-            way.append(
-                next((there for there in leading if part_on[here, there] > LEAST_PART), next(iter(leading)))
-            )
+            way.append(next((there for there in leading if part_on[here, there] > LEAST_PART), next(iter(leading))))
             part = min(part, part_on[here, way[-1]])
         if part <= LEAST_PART:
             break

@@ -85,10 +85,7 @@ def tables(
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
     classification = [
         FlowRule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
-        *(
-            FlowRule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", dscp)), GotoTable(OWN))
-            for dscp in own_dscps
-        ),
+        *(FlowRule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", dscp)), GotoTable(OWN)) for dscp in own_dscps),
         FlowRule(CLASSIFY, 1, (), GotoTable(RESEARCH)),
     ]
     pinned: dict[str, list[tuple[FlowRule, Group, int, int]]] = {switch: [] for switch in topology.switches}
@@ -125,11 +122,7 @@ def tables(
 
 
 def _pin(
-    topology: Topology,
-    pin: WayPin,
-    live: dict[str, list[str]],
-    own_hops: dict[str, dict[str, str]],
-    groups_before: int,
+    topology: Topology, pin: WayPin, live: dict[str, list[str]], own_hops: dict[str, dict[str, str]], groups_before: int
 ) -> Iterator[tuple[str, tuple[FlowRule, Group, int, int]]]:
     """Yield each switch of the way but the last, and what it gets: rule, group, the group's number, stage."""
     way = [node for node in pin.nodes if node in topology.switches]
@@ -173,10 +166,7 @@ def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin 
     if source is None or target is None:
         return None
     live = live_neighbours(topology, dead)
-    tree, distance = (
-        tree_of(topology.root, topology.switches, live),
-        distances_to(target.switch, live.__getitem__),
-    )
+    tree, distance = (tree_of(topology.root, topology.switches, live), distances_to(target.switch, live.__getitem__))
     hops, way = own_hops_to(target.switch, tree, live, distance, [source.switch]), [source.switch]
     while way[-1] != target.switch:
         if way[-1] not in hops:
@@ -282,9 +272,7 @@ def _share(switch: str, ports: Mapping[str, int], slots: Mapping[str, int]) -> G
     """Return a bucket for each slot; where a next hop gets more or fewer, only those slots lead elsewhere."""
     order = _order(switch, sum(slots.values()))
     led = [ports[neighbour] for neighbour, its in slots.items() for _ in range(its)]
-    return Group(
-        GroupKind.SELECT, tuple(GroupBucket(port, 1) for _, port in sorted(zip(order, led, strict=True)))
-    )
+    return Group(GroupKind.SELECT, tuple(GroupBucket(port, 1) for _, port in sorted(zip(order, led, strict=True))))
 
 
 @lru_cache(1024)

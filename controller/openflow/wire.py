@@ -8,17 +8,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as protocol
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.openflow.tables import (
-    Action,
-    AnswerArp,
-    Drop,
-    FlowRule,
-    GotoTable,
-    Group,
-    Output,
-    ToGroup,
-    Update,
-)
+from controller.openflow.tables import Action, AnswerArp, Drop, FlowRule, GotoTable, Group, Output, ToGroup, Update
 
 OPEN, COMMIT, DISCARD = (
     protocol.ONF_BCT_OPEN_REQUEST,

@@ -105,9 +105,7 @@ class Journal:
         """Return the identity of its coordinator; empty: a new journal. SetupError: it holds events but no origin."""
         origin = dict(self._read("SELECT key, value FROM origin"))
         if not origin and any(self._read("SELECT 1 FROM input LIMIT 1")):
-            raise SetupError(
-                f"{self.path} was written by an earlier version of this program; name another file"
-            )
+            raise SetupError(f"{self.path} was written by an earlier version of this program; name another file")
         return origin
 
     def found(self, origin: dict[str, str]) -> None:
@@ -122,9 +120,7 @@ class Journal:
         That waits for the disk; otherwise the next commit after every few megabytes would.
         """
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._beside = sqlite3.connect(
-            self.path, isolation_level=None, factory=_Database, check_same_thread=False
-        )
+        self._beside = sqlite3.connect(self.path, isolation_level=None, factory=_Database, check_same_thread=False)
         self._beside.path = str(self.path)
 
     def fold_in(self) -> None:
@@ -322,9 +318,7 @@ def unreadable(path: Path, table: str, number: int, at_s: float, error: object) 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
     """Return the digest of a snapshot: of its numbers and program, and of the core."""
-    return blake2b(
-        f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
-    ).digest()
+    return blake2b(f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES).digest()
 
 
 def export_jsonl(path: Path, target: Path) -> int:

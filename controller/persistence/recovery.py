@@ -51,9 +51,7 @@ class Recalled:
     events: int  # decided again since the snapshot
 
 
-def origin_of(
-    campus: Campus, protocol: Protocol, queue: Queue, seed: int, started_s: float
-) -> dict[str, str]:
+def origin_of(campus: Campus, protocol: Protocol, queue: Queue, seed: int, started_s: float) -> dict[str, str]:
     """Return a journal's record of its coordinator. `started_s` (CLOCK_MONOTONIC) is its time 0."""
     return {
         "format": FORMAT,
@@ -79,14 +77,10 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
         bytes.fromhex(found.get("secret", ""))
     except (KeyError, ValueError, TypeError, AttributeError, *UNDECODABLE) as error:
-        raise SetupError(
-            f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
-        ) from error
+        raise SetupError(f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file") from error
     if differing:
         told = "; ".join(differing[:MAX_TOLD]) + (" …" if len(differing) > MAX_TOLD else "")
-        raise SetupError(
-            f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file"
-        )
+        raise SetupError(f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file")
 
 
 def recall(journal: Journal, fresh: Coordinator) -> Recalled:

@@ -21,13 +21,7 @@ from bpf.caches import fingerprint
 from controller.core.coordinator import Coordinator
 
 # what decisions are made of
-DECIDING = (
-    "controller/core",
-    "controller/numerics",
-    "testbed/bounds.py",
-    "testbed/messages.py",
-    "topologies",
-)
+DECIDING = ("controller/core", "controller/numerics", "testbed/bounds.py", "testbed/messages.py", "topologies")
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
@@ -71,7 +65,6 @@ def program() -> str:
     parts = [Path(__file__).parents[2] / part for part in DECIDING]
     files = (path for part in parts for path in (sorted(part.rglob("*.py")) or [part]))
     libraries = (
-        f"{name} {getattr(sys.modules.get(name), '__version__', '')}"
-        for name in ("numpy", "scipy", "msgspec")
+        f"{name} {getattr(sys.modules.get(name), '__version__', '')}" for name in ("numpy", "scipy", "msgspec")
     )
     return fingerprint(files, sys.version, *libraries)

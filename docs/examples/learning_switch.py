@@ -42,9 +42,7 @@ class LearningSwitch(OSKenApp):
             self.add_rule(switch, 1, {"in_port": came_by, "eth_dst": frame.dst}, out)
         actions = [switch.ofproto_parser.OFPActionOutput(out)]
         switch.send_msg(
-            switch.ofproto_parser.OFPPacketOut(
-                switch, switch.ofproto.OFP_NO_BUFFER, came_by, actions, message.data
-            )
+            switch.ofproto_parser.OFPPacketOut(switch, switch.ofproto.OFP_NO_BUFFER, came_by, actions, message.data)
         )
 
     def add_rule(self, switch, priority, match, port):
@@ -52,9 +50,7 @@ class LearningSwitch(OSKenApp):
         parser = switch.ofproto_parser
         actions = [parser.OFPActionOutput(port, switch.ofproto.OFPCML_NO_BUFFER)]
         apply = parser.OFPInstructionActions(switch.ofproto.OFPIT_APPLY_ACTIONS, actions)
-        rule = parser.OFPFlowMod(
-            switch, priority=priority, match=parser.OFPMatch(**match), instructions=[apply]
-        )
+        rule = parser.OFPFlowMod(switch, priority=priority, match=parser.OFPMatch(**match), instructions=[apply])
         switch.send_msg(rule)
 
 

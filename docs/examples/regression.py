@@ -44,9 +44,7 @@ class Regression(Workload):
         self.digest = hashlib.sha256(self.digest + self.weights.tobytes()).digest()
         self.step_number += 1
         if self.step_number % 100 == 0:
-            print(
-                f"step {self.step_number}: error {np.abs(self.weights - self.truth()).mean():.4f}", flush=True
-            )
+            print(f"step {self.step_number}: error {np.abs(self.weights - self.truth()).mean():.4f}", flush=True)
 
     def truth(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the weights that the data come from."""
@@ -75,8 +73,6 @@ class Regression(Workload):
         self.before, self.weights = numbers[: self.features].copy(), numbers[self.features :].copy()
 
     def verify(self) -> bytes:
-        if self.step_number and not np.array_equal(
-            self.after(self.before, self.step_number - 1), self.weights
-        ):
+        if self.step_number and not np.array_equal(self.after(self.before, self.step_number - 1), self.weights):
             raise StateMismatch(f"the weights are not those of step {self.step_number}")
         return self.digest

@@ -1,12 +1,6 @@
 """A destination rule that looks only at how likely a host is to stay."""
 
-from controller.core.placement.select import (
-    Candidates,
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-    able_to_run,
-)
+from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest, able_to_run
 from controller.core.policies.table import Policy
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 # name -> (seconds that `measure all` allows, subject)
 BENCHMARKS = {
-    "killswitch": (
-        300.0,
-        "time from an owner's act to the last connection let in, by each way to close a host",
-    ),
+    "killswitch": (300.0, "time from an owner's act to the last connection let in, by each way to close a host"),
     "links": (180.0, "links that delay, lose and change: round trips, throughput, lateness"),
     "isolation": (240.0, "research's share beside granted migrations and attacks (paper A, Theorem 4)"),
     "migrations": (300.0, "simultaneous notices over one trunk, by enforcement (paper A, E3)"),
@@ -21,9 +18,6 @@ BENCHMARKS = {
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
     "snapshots": (120.0, "pause of a job for a snapshot: stop or copy"),
     "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),
-    "bringup": (
-        120.0,
-        "bring-up and teardown of a campus, on bridges and Open vSwitch, beside stock Mininet",
-    ),
+    "bringup": (120.0, "bring-up and teardown of a campus, on bridges and Open vSwitch, beside stock Mininet"),
     "queue": (120.0, "paper B's queue: jobs a second, distance from theory"),
 }

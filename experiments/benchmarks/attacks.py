@@ -88,10 +88,7 @@ class Frames:
 def datagram(source: str, target: str, dscp: int, size_bytes: int) -> bytes:
     """Return an IPv4 packet of `size_bytes` with a datagram of zeros, which has no checksum."""
     addresses = socket.inet_aton(source) + socket.inet_aton(target)
-    head = (
-        struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, socket.IPPROTO_UDP, 0)
-        + addresses
-    )
+    head = struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, socket.IPPROTO_UDP, 0) + addresses
     total = sum(struct.unpack(">10H", head))
     total = (total & 0xFFFF) + (total >> 16)
     checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
@@ -192,9 +189,7 @@ def _frames(words: str, frames: Frames, *, in_quick: bool = False) -> Attack:
 
 ATTACKS: dict[str, Attack] = {
     "none": Attack("all keep their grants", None, in_quick=True),
-    "unpaced": Attack(
-        "a granted flow takes its pacing off", lambda s: granted_tcp(s, keeps_pace=False), in_quick=True
-    ),
+    "unpaced": Attack("a granted flow takes its pacing off", lambda s: granted_tcp(s, keeps_pace=False), in_quick=True),
     "sockets": Attack(
         f"{SOCKETS} connections that ask for AF41",
         lambda s: greedy_tcp(s.target, sockets=SOCKETS, dscp=AF41),

@@ -66,9 +66,7 @@ class BccObserver:
     """
 
     def __init__(self) -> None:
-        offsets = {
-            name: sum(member_offset_bytes(*member) for member in members) for name, members in MEMBERS.items()
-        }
+        offsets = {name: sum(member_offset_bytes(*member) for member in members) for name, members in MEMBERS.items()}
         source, include = kernel_headers()
         if source is not None:
             os.environ["BCC_KERNEL_SOURCE"] = source
@@ -76,9 +74,7 @@ class BccObserver:
         try:
             from bcc import BPF  # a package of the distribution's Python
 
-            self._programs: Any = BPF(
-                text=PROGRAM.encode(), cflags=flags + [f"-I{folder}" for folder in include]
-            )
+            self._programs: Any = BPF(text=PROGRAM.encode(), cflags=flags + [f"-I{folder}" for folder in include])
         except Exception as error:  # bcc raises no class of its own
             raise BpfError(f"bcc does not count here: {error}; ./setup-apt.sh measure installs it") from error
 

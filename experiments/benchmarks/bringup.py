@@ -81,9 +81,7 @@ def goals(result: Result) -> Iterator[Goal]:
 def tables(result: Result) -> Iterator[Table]:
     """Yield up and down of each kind, then the phases of the live campus."""
     for each in result["runs"]:
-        rows = [
-            (name, *(f"{each[name][f'{way}_s']:.2f} s" for way in TARGETS)) for name in RUNS if name in each
-        ]
+        rows = [(name, *(f"{each[name][f'{way}_s']:.2f} s" for way in TARGETS)) for name in RUNS if name in each]
         phases = sorted(each["live"]["up_phases_s"].items(), key=lambda item: -item[1])
         rows += [(), *((f"  {name}", f"{seconds:.3f} s", "") for name, seconds in phases)]
         yield table_of(f"{each['hosts']} hosts", ("", *TARGETS), rows)

@@ -25,12 +25,7 @@ from topologies.spec import Campus
 DAY_S = 86_400.0
 HISTORY_S = 7 * DAY_S  # how long hosts have been lent and taken back before the measurement
 AWAY_S = 2 * 3600.0  # how long an owner keeps a host that he took back
-EMERGENCIES_PER_DAY = (
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-)  # of hosts, in turn: paper A sees a coefficient of variation of .62
+EMERGENCIES_PER_DAY = (0.2, 0.5, 1.0, 2.0)  # of hosts, in turn: paper A sees a coefficient of variation of .62
 PAYLOADS_BYTES = (1e9, 8e9)  # state-dicts that fit a loss budget on 1 Gbit/s
 LOSS_BUDGETS_S = (600.0, 900.0, 1800.0)
 HOSTS_A_BUILDING = 500

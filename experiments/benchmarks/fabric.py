@@ -201,9 +201,7 @@ def planned_cuts(trials: int) -> dict[str, Any]:
 
 def _throughput(net: LiveCampus, pairs: list[tuple[str, str]], seconds: int) -> tuple[list[float], float]:
     """Return payload bytes/s of one greedy flow a pair, all at once, and the processors that switches used meanwhile."""
-    senders = [
-        ForkRequest(source, partial(greedy_tcp, net.get(target).IP()), "sender") for source, target in pairs
-    ]
+    senders = [ForkRequest(source, partial(greedy_tcp, net.get(target).IP()), "sender") for source, target in pairs]
     look, begin_s = partial(_switch_cpu_s, net), time.monotonic() + START_S + WARM_S
     seen, counted = play(net, "throughput", [b for _, b in pairs], senders, (), look, begin_s, seconds)
     rates = [sum(map(sum, of.values())) / (seconds * WINDOW_S) for of in counted]

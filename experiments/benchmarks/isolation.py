@@ -154,9 +154,7 @@ def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = 
     with ExitStack() as stack:
         campuses = {
             system: stack.enter_context(
-                LiveCampus(
-                    trunk_campus(), hold_migrations=system.switches_hold, one_queue=not system.switches_hold
-                )
+                LiveCampus(trunk_campus(), hold_migrations=system.switches_hold, one_queue=not system.switches_hold)
             )
             for system in systems
         }
@@ -182,9 +180,7 @@ def goals(result: Result) -> Iterator[Goal]:
     """Yield the reserve beside migrations in their classes, and Theorem 4, both under `reclaimnet`."""
     own = [row for row in result["rows"] if row["system"] == "reclaimnet"]
     marked = [row for row in own if row["row"] not in AS_RESEARCH and not row["row"].endswith("-unmarked")]
-    yield all_kept(
-        "research keeps its reserve, of migrations in their classes", [r["reserve"] for r in marked]
-    )
+    yield all_kept("research keeps its reserve, of migrations in their classes", [r["reserve"] for r in marked])
     yield all_kept("research keeps what Theorem 4 leaves", [row["theorem"] for row in own])
 
 
@@ -225,9 +221,7 @@ class IsolationTrial:
             "granted_bytes": self._by_host(counted[1], row.keeping),
             "towards_attacked": [_classes(after["x"], before["x"]) for before, after in steps],
             "trunk": [_classes(after["trunk"], before["trunk"]) for before, after in steps],
-            "ports": {
-                host: _between(seen[-1]["ports"][host], seen[0]["ports"][host]) for host in row.ignoring
-            },
+            "ports": {host: _between(seen[-1]["ports"][host], seen[0]["ports"][host]) for host in row.ignoring},
             "valid": verdict.valid,
             "reasons": list(verdict.reasons),
             "fidelity": verdict.figures,
@@ -251,9 +245,7 @@ class IsolationTrial:
 
     def _station(self, host: str, target: str) -> SendingHost:
         grant, system = self.row.grant_bytes_per_s, self.system
-        return sending_host(
-            self.campus, host, target, grant, system.enforcement, system.congestion, PROVIDERS[0]
-        )
+        return sending_host(self.campus, host, target, grant, system.enforcement, system.congestion, PROVIDERS[0])
 
     def _look(self) -> dict[str, Any]:
         return {
@@ -281,10 +273,7 @@ def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, i
 def _between(after: Any, before: Any) -> dict[str, int]:
     """Return a port's bytes of a host: in the class held to the migration share, otherwise, and dropped."""
     own, link = after.own.bytes - before.own.bytes, after.link.bytes - before.link.bytes
-    dropped = (
-        getattr(after, kind).dropped_bytes - getattr(before, kind).dropped_bytes
-        for kind in ("link", "forged")
-    )
+    dropped = (getattr(after, kind).dropped_bytes - getattr(before, kind).dropped_bytes for kind in ("link", "forged"))
     return {"migration_bytes": own, "research_bytes": link - own, "refused_bytes": sum(dropped)}
 
 
@@ -296,8 +285,7 @@ def judged(row: Row, system: str, samples: dict[str, Any]) -> dict[str, Any]:
     windows = [sum(taken) for taken in zip(*samples["research_bytes"].values(), strict=True)]
     research = [wire_rate(taken / WINDOW_S) for taken in windows]
     granted = [
-        sum(taken) / (len(taken) * WINDOW_S * row.grant_bytes_per_s)
-        for taken in samples["granted_bytes"].values()
+        sum(taken) / (len(taken) * WINDOW_S * row.grant_bytes_per_s) for taken in samples["granted_bytes"].values()
     ]
     through = {
         name: statistics.fmean(each[f"{name}_bytes"] for each in samples["towards_attacked"]) / WINDOW_S
@@ -352,9 +340,7 @@ def tables(result: Result) -> Iterator[Table | str]:
                 row["reserve"],
                 f"{row['theorem']}: {in_mbit(row['predicted_bytes_per_s'])}",
                 f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
-                f"{in_mbit(through['migration'])} + {in_mbit(through['research'])}"
-                if any(through.values())
-                else "",
+                f"{in_mbit(through['migration'])} + {in_mbit(through['research'])}" if any(through.values()) else "",
             )
         )
         last = row["row"]
@@ -367,9 +353,7 @@ def tables(result: Result) -> Iterator[Table | str]:
         "of the others to x, in the migration classes + else (a trunk without classes: all is else)",
     )
     doubts = Counter(
-        doubt
-        for row in result["rows"]
-        for doubt in {each.partition(":")[0] for each in row["samples"]["reasons"]}
+        doubt for row in result["rows"] for doubt in {each.partition(":")[0] for each in row["samples"]["reasons"]}
     )
     for doubt, count in doubts.most_common():
         yield f"{count} of {len(result['rows'])} trials are not judged: {doubt}"

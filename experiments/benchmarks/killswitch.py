@@ -57,12 +57,7 @@ WORDS = {
     OWNER: "the same as a member of the owners' group",
 }
 # s, of a quiet machine, of the last SYN let in
-LIMITS_S = {
-    MAP: {"p50": 20e-6, "p99": 150e-6},
-    AGENT: {"p50": 1e-3},
-    COMMAND: {"p50": 40e-3},
-    OWNER: {"p50": 40e-3},
-}
+LIMITS_S = {MAP: {"p50": 20e-6, "p99": 150e-6}, AGENT: {"p50": 1e-3}, COMMAND: {"p50": 40e-3}, OWNER: {"p50": 40e-3}}
 # paper A's words: of its switch, then of others
 PRINTED = {MAP: "p50 0.6 ms, p99 0.9 ms", IPTABLES: "about 10 ms", LISTENER: "about 100 ms"}
 TRIALS, QUICK_TRIALS = 300, 40
@@ -153,20 +148,10 @@ def tables(result: Result) -> Iterator[Table | str]:
         if path := result["paths"].get(name):
             last = ", ".join(in_ms(path["last_let_in_s"][q]) for q in ("p50", "p99", "max"))
             others = (in_ms(path[key]["p50"]) for key in ("first_refused_s", "call_s"))
-            rows.append(
-                (words, last, *others, PRINTED.get(name, ""), f"{path['trials']}", f"{path['blind']}")
-            )
+            rows.append((words, last, *others, PRINTED.get(name, ""), f"{path['trials']}", f"{path['blind']}"))
         else:
             rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, ""), "", ""))
-    heads = (
-        "path",
-        "last let in: p50, p99, max",
-        "first refused: p50",
-        "the call: p50",
-        "paper A",
-        "trials",
-        "blind",
-    )
+    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "paper A", "trials", "blind")
     title = f"Ways to close a host; a campus of {result['campus_hosts']} hosts"
     yield table_of(title, heads, rows, "blind: the storm had no processor as the host closed")
     for name, count in result["agent_obeyed"].items():
@@ -266,9 +251,7 @@ def _path(name: str, stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
 # ---------------------------------------------------------------- a host of a campus
 
 
-def _on_campus(
-    out: Path, trials: int, hosts: int, observer: BccObserver | None
-) -> tuple[Samples, dict[str, int]]:
+def _on_campus(out: Path, trials: int, hosts: int, observer: BccObserver | None) -> tuple[Samples, dict[str, int]]:
     """Try the paths that need a campus; return their samples, and the calls that the agent obeyed, alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()

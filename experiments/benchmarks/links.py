@@ -13,17 +13,7 @@ from typing import Any, TypeVar
 from mininet.log import setLogLevel
 from rich.table import Table
 
-from experiments.benchmarks.frame import (
-    Goal,
-    Result,
-    Run,
-    at_least,
-    at_most,
-    in_ms,
-    quantiles,
-    seconds_of,
-    table_of,
-)
+from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, in_ms, quantiles, seconds_of, table_of
 from experiments.benchmarks.one_trunk import round_trips
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates

@@ -90,11 +90,7 @@ SYSTEMS = (
 def two_buildings() -> Campus:
     """Return volunteers b1h1.. and b2h1.., research's hosts b1r1.. and b2r1.., and the trunk between them."""
     first, second = (
-        {
-            f"b{b}{kind}{n}": ACCESS
-            for kind, count in (("h", HOSTS), ("r", RESEARCH_FLOWS))
-            for n in range(1, count + 1)
-        }
+        {f"b{b}{kind}{n}": ACCESS for kind, count in (("h", HOSTS), ("r", RESEARCH_FLOWS)) for n in range(1, count + 1)}
         for b in (1, 2)
     )
     models = {"": GpuModel("gpu", 24e9, CAPABILITY), "r": GpuModel("old", 1e9, NO_JOBS)}
@@ -108,9 +104,7 @@ def waves(ks: Sequence[int]) -> Trace:
     for number, k in enumerate(ks):
         begin_s = FIRST_S + number * WAVE_S
         for n in range(k):
-            job = JobDraw(
-                f"w{number}n{n}", PAYLOAD_BYTES, STEPS, STEP_S, 1.0, 8e9, CAPABILITY, loss_budget_s=3600.0
-            )
+            job = JobDraw(f"w{number}n{n}", PAYLOAD_BYTES, STEPS, STEP_S, 1.0, 8e9, CAPABILITY, loss_budget_s=3600.0)
             arrivals.append(JobArrival(begin_s, job))
         events += [OwnerEvent(begin_s + LEND_S, host, "return") for host in there]
         events += [OwnerEvent(begin_s + NOTICE_AT_S, host, "reclaim", NOTICE_S) for host in here]
@@ -121,9 +115,7 @@ def waves(ks: Sequence[int]) -> Trace:
 def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
     """Return the scenario of a system; it is not scaled."""
     research = [
-        ResearchFlow(f"b{a}r{n}", f"b{b}r{n}")
-        for a, b in ((1, 2), (2, 1))
-        for n in range(1, RESEARCH_FLOWS + 1)
+        ResearchFlow(f"b{a}r{n}", f"b{b}r{n}") for a, b in ((1, 2), (2, 1)) for n in range(1, RESEARCH_FLOWS + 1)
     ]
     return Scenario(
         name="migrations",
@@ -171,8 +163,7 @@ def judged(played: Played) -> dict[str, Any]:
     """Return the validity of a run, and the outcome of each of its waves."""
     done_s = {fact.job: at_s for at_s, fact in played.facts if isinstance(fact, f.JobFinished)}
     seconds = [
-        (each.sample.at_s, each.sample.source[:2], each.wire_bytes_per_s)
-        for each in research_shares(played.context)
+        (each.sample.at_s, each.sample.source[:2], each.wire_bytes_per_s) for each in research_shares(played.context)
     ]
     fidelity, ended = played.context.fidelity, played.context.ended
     valid = fidelity.valid and ended == "completed"
@@ -192,12 +183,7 @@ def judged(played: Played) -> dict[str, Any]:
             and done_s.get(notice.job, inf) > notice.deadline_s
         ]
         causes = [
-            cause_of(
-                fidelity.disturbances,
-                [each.source, each.destination or each.source],
-                each.at_s,
-                each.deadline_s,
-            )
+            cause_of(fidelity.disturbances, [each.source, each.destination or each.source], each.at_s, each.deadline_s)
             for each in late
         ]
         found.append(judged_wave(wave, len(late), seconds, valid=valid) | {"causes": causes})
@@ -213,9 +199,7 @@ def judged_wave(
     took_s = [notice.finished_s - begin_s for notice in wave if notice.finished_s is not None]
     # a wave that is late lasts longer, but not into the next
     end_s = begin_s + min(max([NOTICE_S, *took_s]), WAVE_S - NOTICE_AT_S)
-    research = [
-        rate for at_s, of, rate in seconds if of == building and begin_s <= at_s - 1.0 and at_s <= end_s
-    ]
+    research = [rate for at_s, of, rate in seconds if of == building and begin_s <= at_s - 1.0 and at_s <= end_s]
     admitted = sum(notice.admitted_s is not None and notice.degraded is None for notice in wave)
     return {
         "k": len(wave),
@@ -224,9 +208,7 @@ def judged_wave(
         "last_took_s": max(took_s, default=None),
         "research_bytes_per_s": research,
         "promise": verdict(not late, valid=valid and admitted > 0),
-        "reserve": verdict(
-            min(research, default=0.0) >= (1.0 - SHORT) * RESERVED, valid=valid and bool(research)
-        ),
+        "reserve": verdict(min(research, default=0.0) >= (1.0 - SHORT) * RESERVED, valid=valid and bool(research)),
     }
 
 
@@ -234,9 +216,7 @@ def goals(result: Result) -> Iterator[Goal]:
     """Yield Theorem 3 and the reserve under `reclaimnet`, then the paper's figures beside these."""
     for run in result["runs"]:
         if run["system"] == "reclaimnet":
-            yield all_kept(
-                "admitted migrations are in time (Theorem 3)", [w["promise"] for w in run["waves"]]
-            )
+            yield all_kept("admitted migrations are in time (Theorem 3)", [w["promise"] for w in run["waves"]])
             yield all_kept("research keeps its reserve beside them", [w["reserve"] for w in run["waves"]])
     for run in result["runs"]:
         of_moves, of_research = PRINTED.get(run["system"], ("", ""))
@@ -245,9 +225,7 @@ def goals(result: Result) -> Iterator[Goal]:
             admitted, in_time = (sum(wave[key] for wave in run["waves"]) for key in ("admitted", "in_time"))
             what, here = f"Fig. 4, {run['system']}", f"{in_time} of {admitted} in time{doubt}"
             yield Goal(what, f"paper A: {of_moves}", here, None)
-        if of_research and (
-            rates := [rate for wave in run["waves"] for rate in wave["research_bytes_per_s"]]
-        ):
+        if of_research and (rates := [rate for wave in run["waves"] for rate in wave["research_bytes_per_s"]]):
             short = statistics.fmean(max(0.0, 1.0 - rate / RESERVED) for rate in rates)
             here = f"{short:.1%} below the reserve, worst second {in_mbit(min(rates))} Mbit/s{doubt}"
             yield Goal(f"E3, research, {run['system']}", f"paper A: {of_research}", here, None)

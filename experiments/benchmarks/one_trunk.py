@@ -82,10 +82,7 @@ def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -
     """Receive over TCP; write payload bytes by sender in each window as JSON to `write_fd`; then go on receiving."""
     counted: dict[str, list[int]] = {}
     room = bytearray(1 << 20)
-    with (
-        socket.create_server((address, PORT), backlog=256) as server,
-        selectors.DefaultSelector() as selector,
-    ):
+    with socket.create_server((address, PORT), backlog=256) as server, selectors.DefaultSelector() as selector:
         server.setblocking(False)
         selector.register(server, selectors.EVENT_READ, None)
         written = False
@@ -133,10 +130,7 @@ def play(
     pipes = [os.pipe() for _ in receivers]
     requests = [
         ForkRequest(
-            host,
-            partial(receive_windows, write_fd, net.get(host).IP(), begin_s, windows),
-            "receiver",
-            keep=(write_fd,),
+            host, partial(receive_windows, write_fd, net.get(host).IP(), begin_s, windows), "receiver", keep=(write_fd,)
         )
         for host, (_, write_fd) in zip(receivers, pipes, strict=True)
     ]

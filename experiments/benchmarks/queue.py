@@ -42,11 +42,7 @@ def measure(run: Run) -> dict[str, Any]:
         rates = {"jobs_per_cpu_s": timed / min(cpu_s), "jobs_per_s": timed / min(wall_s)}
         speed[case.name] = {"family": case.family, "jobs": timed, **rates, "errors": case.errors(estimate)}
     agreement = [
-        {
-            "family": case.family,
-            "case": case.name,
-            "errors": case.errors(simulate(case.model, judged, SEED + place)),
-        }
+        {"family": case.family, "case": case.name, "errors": case.errors(simulate(case.model, judged, SEED + place))}
         for place, case in enumerate(cases())
     ]
     return {"speed": speed, "agreement": agreement}
@@ -54,26 +50,18 @@ def measure(run: Run) -> dict[str, Any]:
 
 def goals(result: Result) -> Iterator[Goal]:
     """Yield the speed of the paper's policy, and the largest distance from theory."""
-    slowest = min(
-        row["jobs_per_cpu_s"] for row in result["speed"].values() if row["family"] == "paper's policy"
-    )
+    slowest = min(row["jobs_per_cpu_s"] for row in result["speed"].values() if row["family"] == "paper's policy")
     worst = max(result["agreement"], key=lambda row: float(row["errors"]))
     millions = lambda rate: f"{rate / 1e6:.3g} M jobs/s"  # noqa: E731
     yield at_least("paper's policy, draws included", slowest, TARGET_JOBS_PER_S, millions)
-    what = (
-        f"distance from theory, {len(result['agreement'])} cases (most: {worst['family']}, {worst['case']})"
-    )
+    what = f"distance from theory, {len(result['agreement'])} cases (most: {worst['family']}, {worst['case']})"
     yield at_most(what, worst["errors"], TARGET_ERRORS, "{:.2f} SE".format)
 
 
 def tables(result: Result) -> Iterator[Table]:
     """Yield jobs a second of each timed case, and the distance of its means from theory."""
     rows = [
-        (
-            case,
-            *(f"{row[key]:,.0f}" for key in ("jobs", "jobs_per_cpu_s", "jobs_per_s")),
-            f"{row['errors']:.2f} SE",
-        )
+        (case, *(f"{row[key]:,.0f}" for key in ("jobs", "jobs_per_cpu_s", "jobs_per_s")), f"{row['errors']:.2f} SE")
         for case, row in result["speed"].items()
     ]
     heads = ("case", "jobs", "jobs/s, processor", "jobs/s, wall", "from theory")

@@ -112,8 +112,7 @@ def measure(run: Run) -> dict[str, Any]:
         run.progress(setting.name)
         with ExitStack() as stack:
             campuses = [
-                stack.enter_context(_campus(setting.trunk_bytes_per_s, marked_first=first))
-                for first in (False, True)
+                stack.enter_context(_campus(setting.trunk_bytes_per_s, marked_first=first)) for first in (False, True)
             ]
             settings[setting.name] = {
                 each.name: _measure(campuses[each.serves_marked_first], setting, each, warm_s, windows)
@@ -201,8 +200,7 @@ def _measure(
         return sum(counted.get(net.get(host).IP(), ())) / (windows * WINDOW_S)
 
     flows = [
-        {"grant_bytes_per_s": grant, "goodput_over_grant": goodput(host) / grant}
-        for host, grant in grants.items()
+        {"grant_bytes_per_s": grant, "goodput_over_grant": goodput(host) / grant} for host, grant in grants.items()
     ]
     ratios = [flow["goodput_over_grant"] for flow in flows]
     measured = {

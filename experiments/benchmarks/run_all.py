@@ -47,9 +47,7 @@ class Part:
     busy: float = 0.0
 
 
-def measure_all(
-    out: Path, *, most_s: float = MAX_S, progress: Callable[[str], None] = lambda _: None
-) -> list[Part]:
+def measure_all(out: Path, *, most_s: float = MAX_S, progress: Callable[[str], None] = lambda _: None) -> list[Part]:
     """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, again after each."""
     limit_s, done, names = time.monotonic() + most_s, list[Part](), list(BENCHMARKS)
     for name, (part_s, _) in BENCHMARKS.items():

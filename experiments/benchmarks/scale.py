@@ -25,16 +25,7 @@ from rich.table import Table
 
 from controller.core.parameters import Protocol
 from experiments.benchmarks.bringup import DOWN_PHASES
-from experiments.benchmarks.frame import (
-    GOAL_HOSTS,
-    Goal,
-    Result,
-    Run,
-    at_size,
-    in_fresh_process,
-    table_of,
-    write_json,
-)
+from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, at_size, in_fresh_process, table_of, write_json
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -66,9 +57,7 @@ GOALS = {
 
 def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> Scenario:
     """Return a campus of so many hosts for `seconds`; half of the hosts have a job, above FULL_LOAD_HOSTS a quarter."""
-    base = demo_scenario(
-        hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed
-    )
+    base = demo_scenario(hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed)
     campus = presets.three_tier(
         hosts,
         max(3, hosts // HOSTS_A_BUILDING),
@@ -114,9 +103,7 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
         duration_s=seconds,
         jobs=jobs,
         owners=owners,
-        protocol=Protocol(
-            restart_s=10.0, control_period_s=10.0, lease_s=30.0, snapshots="copy", checkpoint_share=0.2
-        ),
+        protocol=Protocol(restart_s=10.0, control_period_s=10.0, lease_s=30.0, snapshots="copy", checkpoint_share=0.2),
         scale=Scale(bytes=BYTES),
     )
 

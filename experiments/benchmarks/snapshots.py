@@ -78,9 +78,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 def goals(result: Result) -> Iterator[Goal]:
     """Yield the longest pause for a copied snapshot of GOAL_MB."""
-    found = [
-        row["pause_p99_s"] for row in result["rows"] if (row["size_mb"], row["way"]) == (GOAL_MB, "copy")
-    ]
+    found = [row["pause_p99_s"] for row in result["rows"] if (row["size_mb"], row["way"]) == (GOAL_MB, "copy")]
     yield at_most(f"pause for a snapshot of {GOAL_MB} MB, copied in memory, p99", max(found), GOAL_S, in_ms)
 
 
@@ -174,11 +172,7 @@ def main(size_bytes: int, dirty_share: float, count: int, folder: str) -> None:
     for way, costs_s in seen.items():
         pauses_s, lost_s = zip(*costs_s, strict=True)
         of = quantiles(pauses_s)
-        figures[way] = {
-            "pause_p50_s": of["p50"],
-            "pause_p99_s": of["p99"],
-            "lost_s": statistics.median(lost_s),
-        }
+        figures[way] = {"pause_p50_s": of["p50"], "pause_p99_s": of["p99"], "lost_s": statistics.median(lost_s)}
     print(json.dumps(figures))
 
 

@@ -85,9 +85,7 @@ class SynStorm:
         self._process, self._memory, self._round = process, memory, 0
         self._words = memoryview(memory).cast("Q")
 
-    def trial(
-        self, act: Callable[[], object], dropped: Callable[[], int] | None = None, pause_s: float = 0.0
-    ) -> Trial:
+    def trial(self, act: Callable[[], object], dropped: Callable[[], int] | None = None, pause_s: float = 0.0) -> Trial:
         """Run the storm, with SYNs at least `pause_s` apart, and the act in its midst.
 
         SetupError: the storm died, or the trial has no refused SYN.

@@ -58,9 +58,7 @@ def measure(run: Run) -> dict[str, Any]:
         # the sender's contents, and a store of two files; a dropped file needs as much free beside it
         needed = (CONTENTS + 4) * size_bytes
         if (free := shutil.disk_usage(place).free) < needed:
-            raise SetupError(
-                f"{place.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}"
-            )
+            raise SetupError(f"{place.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}")
         sender, receiver = _joined(stack, place)
         sender.order(do="prepare", size_bytes=size_bytes)
         for number in range(WARM_UP_ROUNDS + rounds):

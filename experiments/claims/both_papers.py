@@ -88,8 +88,7 @@ def run(config: Config) -> Values:
     every = [run for runs in found.values() for run in runs]
     settings = {
         "runs": f"{len(seeds)} seeds of {days:g} days, {sum(run['submitted'] for run in every)} jobs in all",
-        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
-        or "none, in any run",
+        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]})) or "none, in any run",
         "queue": f"k = {K:g}, delta = {DELTA_H:g} h, offers stand until they are taken or withdrawn",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
     }
@@ -102,9 +101,7 @@ def group(load: float) -> str:
 
 
 def _numbers(name: str, load: float, runs: Sequence[Mapping[str, Any]]) -> Iterator[Value]:
-    yield mean_row(
-        group(load), name, "delay", "h", [run["delay_h"] for run in runs], "of all jobs", exact=DELTA_H
-    )
+    yield mean_row(group(load), name, "delay", "h", [run["delay_h"] for run in runs], "of all jobs", exact=DELTA_H)
     yield mean_row(group(load), name, "cost", "", [run["cost"] for run in runs], f"of a job; k = {K:g}")
     yield mean_row(group(load), name, "rented", "%", [100.0 * run["rented"] for run in runs], "of jobs")
     levels = [run["level"] for run in runs if run["level"] is not None]
@@ -113,9 +110,7 @@ def _numbers(name: str, load: float, runs: Sequence[Mapping[str, Any]]) -> Itera
     judged = sum(run["judged"] for run in runs)
     if judged:
         in_time = [100.0 * run["in_time"] / run["judged"] for run in runs if run["judged"]]
-        yield mean_row(
-            group(load), name, "in time", "%", in_time, f"of {judged} admitted, whose job did not end first"
-        )
+        yield mean_row(group(load), name, "in time", "%", in_time, f"of {judged} admitted, whose job did not end first")
 
 
 def checks(values: Values) -> Iterator[Check]:
@@ -135,13 +130,6 @@ def checks(values: Values) -> Iterator[Check]:
 
 _LOADS = {group(load): load for load in LOADS}
 PANELS = (
-    Panel(
-        "delay",
-        "Mean delay",
-        xs=_LOADS,
-        x="GPU time asked for, of what is lent",
-        y="h",
-        marks={"delta": DELTA_H},
-    ),
+    Panel("delay", "Mean delay", xs=_LOADS, x="GPU time asked for, of what is lent", y="h", marks={"delta": DELTA_H}),
     Panel("cost", "Mean cost of a job", xs=_LOADS, x="GPU time asked for, of what is lent"),
 )

@@ -68,9 +68,7 @@ class ClaimCard:
         for group in self.values.groups():
             rows = {(row.system, row.quantity): row for row in self.values.rows if row.group == group}
             found = {system: [rows.get((system, quantity)) for quantity in wanted] for system, _ in rows}
-            shown = [
-                (system, cells) for system, cells in found.items() if 2 * cells.count(None) < len(wanted)
-            ]
+            shown = [(system, cells) for system, cells in found.items() if 2 * cells.count(None) < len(wanted)]
             if shown:
                 yield group, shown
 
@@ -80,8 +78,7 @@ def write_index(out: Path) -> Path:
     cards = cards_of(out)
     levels = [card.verdict.level for card in cards]
     papers = [
-        (PAPERS[paper], list(some))
-        for paper, some in groupby(cards, key=lambda card: card.claim.paper.split(",")[0])
+        (PAPERS[paper], list(some)) for paper, some in groupby(cards, key=lambda card: card.claim.paper.split(",")[0])
     ]
     page = render(
         Path(__file__).with_name("index.html"),

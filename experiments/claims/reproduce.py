@@ -56,17 +56,11 @@ def reproduce(
     if kept is not None and not names:
         names = [name for name in CLAIMS if file_of(kept, name).exists()]
     claims = chosen(names, has_records=records is not None or kept is not None)
-    of_options = {
-        "--policy": (systems, COMPARING),
-        "--trace": (records, OF_RECORDS),
-        "--only": (only, OF_CASES),
-    }
+    of_options = {"--policy": (systems, COMPARING), "--trace": (records, OF_RECORDS), "--only": (only, OF_CASES)}
     for option, (given, known) in of_options.items():
         if given and not any(claim.name in known for claim in claims):
             named = " or ".join(known)
-            raise SpecError(
-                option, str(given), f"nothing, without the claim {named}, which alone looks at it"
-            )
+            raise SpecError(option, str(given), f"nothing, without the claim {named}, which alone looks at it")
     for system in systems:
         find_policy(system, "--policy")
     compile_once()
@@ -111,9 +105,7 @@ def reproduce(
         table.add_row(claim.name, claim.paper, level, *held)
     console.print(table)
     console.print(f"{page}: all claims run so far")
-    return next(
-        status for status in (ExitStatus.BROKEN, ExitStatus.CUT_SHORT, ExitStatus.KEPT) if status in statuses
-    )
+    return next(status for status in (ExitStatus.BROKEN, ExitStatus.CUT_SHORT, ExitStatus.KEPT) if status in statuses)
 
 
 def _played(console: Console, claim: Claim, config: Config) -> Values:

@@ -36,9 +36,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=PANEL)
 def compare(
-    scenario: Annotated[
-        str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
-    ] = "example:two-worlds",
+    scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")] = "example:two-worlds",
     seed: Seed = None,
     trace: Records = None,
     out: Out = Path("out/compare"),
@@ -75,9 +73,7 @@ def compare(
     judged, beside = compared(live, virtual), compared(live, usual)
     write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
-    write_whole(
-        out / "compare.html", page(described.name, live, virtual, judged, beside, measured, assumed, origin)
-    )
+    write_whole(out / "compare.html", page(described.name, live, virtual, judged, beside, measured, assumed, origin))
     record = {
         "near": judged.is_near,
         "not_to_be_believed": judged.reasons,
@@ -137,8 +133,7 @@ def sweep(
     policy: PolicyNames = None,
     override: Overrides = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(help="20 (from 1 to 20), A:B (from A to B - 1), or some with commas.  [default: 1:7]"),
+        str | None, typer.Option(help="20 (from 1 to 20), A:B (from A to B - 1), or some with commas.  [default: 1:7]")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -235,13 +230,10 @@ def _range(low: float | None, high: float | None) -> str:
 @app.command(rich_help_panel=PANEL)
 def storm(
     seeds: Annotated[str, typer.Option(help="Storms: 20, from 1 to 20; A:B, from A to B - 1.")] = "0:200",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Play this storm alone; shorten it if it fails.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Play this storm alone; shorten it if it fails.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and print its story.")] = None,
     campus: Annotated[
-        str | None,
-        typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
+        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out.")
     ] = None,
     policy: PolicyName = None,
     override: Overrides = None,
@@ -350,12 +342,9 @@ def reproduce(
             "B2 ... B5, AB-queue, traces (with --trace), or all."
         ),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")] = False,
     seeds: Annotated[
-        str | None,
-        typer.Option(help="Instead of each claim's own: 20 (from 1 to 20), A:B (from A to B - 1)."),
+        str | None, typer.Option(help="Instead of each claim's own: 20 (from 1 to 20), A:B (from A to B - 1).")
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -381,9 +370,7 @@ def reproduce(
     dask: Dask = None,
     kept: Annotated[
         Path | None,
-        typer.Option(
-            "--from", help="Play nothing: judge the values files of this folder, such as experiments/values."
-        ),
+        typer.Option("--from", help="Play nothing: judge the values files of this folder, such as experiments/values."),
     ] = None,
     out: Out = Path("out/claims"),
 ) -> int:

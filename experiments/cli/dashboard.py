@@ -27,12 +27,7 @@ def page_beside(console: Console, campus_id: str, port: int | None) -> Iterator[
     asked = ["--campus", campus_id, "--port", str(port), "--until-eof"]
     argv = [sys.executable, "-m", "experiments.cli", "dashboard", *asked]
     process = subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     assert process.stdin is not None
     assert process.stdout is not None

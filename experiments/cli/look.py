@@ -55,9 +55,7 @@ def jobs(campus: CampusId = None, as_json: Json = False) -> None:
         every = "" if interval is None else format_duration(interval)
         rate = "" if grant is None else format_rate(grant)
         step = f"{job.step}/{job.steps}"
-        table.add_row(
-            job.job, job.phase, job.host, job.standby, step, str(job.attempt), every, rate, job.remark
-        )
+        table.add_row(job.job, job.phase, job.host, job.standby, step, str(job.attempt), every, rate, job.remark)
     console.print(table)
 
 
@@ -144,9 +142,7 @@ def dashboard(
     ] = None,
     campus: CampusId = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
-    until_eof: Annotated[
-        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
-    ] = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")] = False,
 ) -> None:
     """Serve a live page of a running campus, or replay a run: map, jobs, time line, events."""
     from testbed.emulation.safety.living import only_campus
@@ -156,9 +152,7 @@ def dashboard(
         from experiments.dashboard import serve, sources
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("hypercorn", "prometheus_client", "starlette"):
-            raise SetupError(
-                "the live page needs its extra: pip install 'reclaimnet-testbed[web]'"
-            ) from error
+            raise SetupError("the live page needs its extra: pip install 'reclaimnet-testbed[web]'") from error
         raise
     if run is None:
         standing = only_campus(campus)
@@ -193,9 +187,7 @@ def observe(
 def results(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="A folder of runs (out, if none is named): its index. Two runs: both side by side."
-        ),
+        typer.Argument(help="A folder of runs (out, if none is named): its index. Two runs: both side by side."),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Where the page of two runs goes.")] = Path("out/beside"),
 ) -> None:

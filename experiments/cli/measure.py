@@ -27,8 +27,7 @@ def _names(incomplete: str) -> list[str]:
 @app.command(rich_help_panel=PANEL, no_args_is_help=True, help=ABOUT)
 def measure(
     name: Annotated[
-        str,
-        typer.Argument(autocompletion=_names, help="A benchmark; all: each of them, short, in half an hour."),
+        str, typer.Argument(autocompletion=_names, help="A benchmark; all: each of them, short, in half an hour.")
     ],
     out: Out = Path("out/measure"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter samples.")] = False,

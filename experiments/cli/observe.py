@@ -49,9 +49,7 @@ def observe(console: Console, campus_id: str | None, seconds: float | None, ever
         observer.close()
 
 
-def table(
-    campus_id: str, before: dict[str, Observation], seen: dict[str, Observation], seconds: float
-) -> Table:
+def table(campus_id: str, before: dict[str, Observation], seen: dict[str, Observation], seconds: float) -> Table:
     """Return the table of the switches, the machine and the hosts where most went wrong.
 
     Figures are since the beginning, those of delays since the last look.

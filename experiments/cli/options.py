@@ -50,9 +50,7 @@ def results_folder(path: Path) -> Path:
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error
     if in_the_way:
-        raise typer.BadParameter(
-            f"{in_the_way[0]} is a folder, and may be a file of results: name another --out"
-        )
+        raise typer.BadParameter(f"{in_the_way[0]} is a folder, and may be a file of results: name another --out")
     if path.resolve() in _HELD:
         return path
     try:
@@ -99,9 +97,7 @@ def print_json(value: Any) -> None:
 def _hosts(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Complete volunteer hosts of running campuses (of the one that --campus names)."""
     chosen = ctx.params.get("campus")
-    names = dict.fromkeys(
-        name for each in running_campuses() if chosen in (None, each.id) for name in each.volunteers
-    )
+    names = dict.fromkeys(name for each in running_campuses() if chosen in (None, each.id) for name in each.volunteers)
     return (name for name in names if name.startswith(incomplete))
 
 
@@ -145,17 +141,13 @@ def _gid(group: str | None) -> int | None:
     try:
         return None if group is None else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise typer.BadParameter(
-            f"{group}: no group of this machine; add one with: groupadd {group}"
-        ) from None
+        raise typer.BadParameter(f"{group}: no group of this machine; add one with: groupadd {group}") from None
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=results_folder)]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Instead of the scenario's: of jobs, owners, and the placing of recorded hosts."
-    ),
+    typer.Option(min=0, help="Instead of the scenario's: of jobs, owners, and the placing of recorded hosts."),
 ]
 Records = Annotated[
     list[Path] | None,
@@ -172,26 +164,20 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes; as many as 
 Dask = Annotated[
     str | None,
     typer.Option(
-        "--dask",
-        metavar="ADDRESS",
-        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
+        "--dask", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.")]
 CampusId = Annotated[
     str | None,
-    typer.Option(
-        "--campus", help="Which campus, if several run (its id, see `status`).", autocompletion=_campuses
-    ),
+    typer.Option("--campus", help="Which campus, if several run (its id, see `status`).", autocompletion=_campuses),
 ]
 HostName = Annotated[str, typer.Argument(help="A host of a running campus.", autocompletion=_hosts)]
 JobName = Annotated[str, typer.Argument(help="A job of a running campus.", autocompletion=_jobs)]
 JobNames = Annotated[
     list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...", autocompletion=_jobs)
 ]
-OfJob = Annotated[
-    str | None, typer.Option("--job", help="Only what happens to this job.", autocompletion=_jobs)
-]
+OfJob = Annotated[str | None, typer.Option("--job", help="Only what happens to this job.", autocompletion=_jobs)]
 PolicyName = Annotated[
     str | None,
     typer.Option(

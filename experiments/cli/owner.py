@@ -85,9 +85,7 @@ def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
         import difflib
 
         near = difflib.get_close_matches(host, names, n=1)
-        hint = (
-            f" (nearest: {near[0]})" if near else f": {', '.join(names[:12])}{', ...' if names[12:] else ''}"
-        )
+        hint = f" (nearest: {near[0]})" if near else f": {', '.join(names[:12])}{', ...' if names[12:] else ''}"
         raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
     [campus] = having
     pin = campus.switch_pin(host)

@@ -61,14 +61,7 @@ def show_index(console: Console, folder: Path) -> None:
     found = result_folders(folder)
     shown = ("jobs finished", "GPU time lost in all", "admitted moves in time")
     table = Table(
-        "run",
-        "scenario",
-        "policy",
-        "world",
-        "seed",
-        Column("verdict", no_wrap=True),
-        *shown,
-        title=str(folder),
+        "run", "scenario", "policy", "world", "seed", Column("verdict", no_wrap=True), *shown, title=str(folder)
     )
     for each in found:
         if s := each.summary:

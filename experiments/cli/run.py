@@ -76,12 +76,7 @@ def run(
 
 
 def _play_live(
-    scenario: Scenario,
-    trace: Trace,
-    owners_gid: int | None,
-    agents_per_process: int | None,
-    web: int | None,
-    out: Path,
+    scenario: Scenario, trace: Trace, owners_gid: int | None, agents_per_process: int | None, web: int | None, out: Path
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     from experiments.cli.dashboard import page_beside
@@ -175,8 +170,7 @@ def described_with_trace(
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
 def up(
     campus: Annotated[
-        str | None,
-        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
+        str | None, typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own.")
     ] = None,
     scenario: Annotated[
         str | None,
@@ -200,9 +194,7 @@ def up(
             help="An OpenFlow controller instead of the campus's own; tcp: inside the switches' namespace.",
         ),
     ] = None,
-    script: Annotated[
-        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
-    ] = None,
+    script: Annotated[Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,

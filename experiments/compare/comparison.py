@@ -90,9 +90,7 @@ def compare(live: Played, virtual: Played) -> Comparison:
     sent = [_transfers(run.facts) for run in (live, virtual)]
     both = sorted(sent[0].keys() & sent[1].keys())
 
-    completions = [
-        _mean([each for pair in ended if (each := pair[side].completion_s) is not None]) for side in (0, 1)
-    ]
+    completions = [_mean([each for pair in ended if (each := pair[side].completion_s) is not None]) for side in (0, 1)]
     downtimes = [sum(pair[side].downtime_s for pair in jobs) for side in (0, 1)]
     ratios = [_goodput_over_grant(run) for run in (live, virtual)]
     goodputs = [_mean([rates[key] for key in both]) for rates in sent]

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
-from experiments.compare.comparison import (
-    BOUNDARY,
-    TIME_TOLERANCE,
-    ComparedQuantity,
-    Comparison,
-    first_submission_s,
-)
+from experiments.compare.comparison import BOUNDARY, TIME_TOLERANCE, ComparedQuantity, Comparison, first_submission_s
 from experiments.compare.costs import MeasuredCosts
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance

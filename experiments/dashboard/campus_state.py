@@ -17,11 +17,7 @@ from topologies.paths import RouteHistory
 from topologies.spec import Campus, DirectedLink, Role
 
 Row = dict[str, Any]  # never changed in place, so that pictures can share it
-OVER_BY: dict[type[f.Fact], str] = {
-    f.JobFinished: "finished",
-    f.JobFailed: "failed",
-    f.JobCancelled: "cancelled",
-}
+OVER_BY: dict[type[f.Fact], str] = {f.JobFinished: "finished", f.JobFailed: "failed", f.JobCancelled: "cancelled"}
 # facts that are counted one by one, each as (of what, which)
 COUNTED: dict[type[f.Fact], tuple[str, str]] = {
     **{kind: ("jobs", over) for kind, over in OVER_BY.items()},
@@ -57,9 +53,7 @@ class CampusState:
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []
         self.level: float | None = None
-        self.totals: dict[tuple[str, str], float] = defaultdict(
-            int
-        )  # since the run began, by (of what, which)
+        self.totals: dict[tuple[str, str], float] = defaultdict(int)  # since the run began, by (of what, which)
         self._ended: list[str] = []
         for host in campus.hosts:
             if host.role is not Role.COORDINATOR:
@@ -121,10 +115,7 @@ class CampusState:
                 self.totals["packets", "dropped"] += max(0, fact.drops)
             case f.Granted():
                 key = f"{fact.job}:{fact.source}>{fact.destination}"
-                before = self.flows.get(key) or {
-                    "use": None,
-                    "path": self.path(fact.source, fact.destination),
-                }
+                before = self.flows.get(key) or {"use": None, "path": self.path(fact.source, fact.destination)}
                 row = {
                     "job": fact.job,
                     "from": fact.source,
@@ -180,9 +171,7 @@ class CampusState:
                 _change(self.hosts, host, state="noticed", until_s=at_s + notice_s)
             case f.HostReclaimed(host=host):
                 noticed = (self.hosts.get(host) or {})["until_s"] is not None
-                self.totals[
-                    "reclaims", "emergency"
-                ] += not noticed  # else the end of a notice that was counted
+                self.totals["reclaims", "emergency"] += not noticed  # else the end of a notice that was counted
                 _change(self.hosts, host, state="reclaimed", until_s=None)
             case f.HostReturned(host=host):
                 _change(self.hosts, host, state="lent", until_s=None)

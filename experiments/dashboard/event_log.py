@@ -18,10 +18,7 @@ from experiments.results.narration import DETAILS
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000
 # facts that are not shown: they come and go with each checkpoint, or are counters
-ROUTINE: tuple[type[f.Fact], ...] = (
-    f.EgressMeasured,
-    *(kind for kind in DETAILS if kind is not f.CheckpointPlanned),
-)
+ROUTINE: tuple[type[f.Fact], ...] = (f.EgressMeasured, *(kind for kind in DETAILS if kind is not f.CheckpointPlanned))
 
 
 class Strip:
@@ -58,9 +55,7 @@ class EventLog:
         self._colour: dict[str, int] = {}
         self._open: dict[tuple[str, str], str] = {}  # (host, kind) -> key of its open span
 
-    def add(
-        self, version: int, number: int, at_s: float, fact: f.AnyFact, length: int, level: float | None
-    ) -> None:
+    def add(self, version: int, number: int, at_s: float, fact: f.AnyFact, length: int, level: float | None) -> None:
         """Add a fact."""
         if not isinstance(fact, ROUTINE):
             self.numbers.append(number)
@@ -72,13 +67,7 @@ class EventLog:
                     self._colour[job] = self._colours % 8
                     self._colours += 1
             case f.JobDispatched(job=job, attempt=attempt, host=host):
-                begun = {
-                    "from_s": at_s,
-                    "run_s": None,
-                    "to_s": None,
-                    "how": "",
-                    "colour": self._colour.get(job, 0),
-                }
+                begun = {"from_s": at_s, "run_s": None, "to_s": None, "how": "", "colour": self._colour.get(job, 0)}
                 self.bars.put(version, f"{job}#{attempt}", job=job, attempt=attempt, host=host, **begun)
             case f.JobRunning(job=job, attempt=attempt) if self.bars.get(f"{job}#{attempt}"):
                 self.bars.put(version, f"{job}#{attempt}", run_s=at_s)

@@ -39,13 +39,7 @@ class Health:
             except PermissionError:
                 self.watched, self.forbidden = False, True
                 return
-            except (
-                OSError,
-                trio.BrokenResourceError,
-                trio.ClosedResourceError,
-                trio.TooSlowError,
-                ProtocolError,
-            ):
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError):
                 self.answers = False
             else:
                 self.answers, self.answered_s = True, trio.current_time()

@@ -29,12 +29,7 @@ COUNTERS = (
     ("migrations", "Planned migrations.", "outcome", ("admitted", "degraded", "in_time", "late")),
     ("checkpoints", "Checkpoints.", "state", ("taken", "completed", "refused")),
     ("transfers", "Transfers of checkpoints.", "outcome", ("ok", "failed")),
-    (
-        "transfer_bytes",
-        "Payload of transfers, sent and found there already.",
-        "kind",
-        ("sent", "deduplicated"),
-    ),
+    ("transfer_bytes", "Payload of transfers, sent and found there already.", "kind", ("sent", "deduplicated")),
 )
 
 
@@ -56,9 +51,7 @@ class _Run(Collector):
         shown = {"campus": head.campus.name, "world": self._feed.source.world}
         yield InfoMetricFamily("reclaimnet_campus", "The campus that is shown.", value=shown)
         hosts = list(head.hosts.values())
-        states = Count(
-            ("busy" if row["jobs"] else "idle") if row["state"] == "lent" else row["state"] for row in hosts
-        )
+        states = Count(("busy" if row["jobs"] else "idle") if row["state"] == "lent" else row["state"] for row in hosts)
         yield _gauges("hosts", "Hosts with an agent.", "state", {each: states[each] for each in STATES})
         gpus = {"total": sum(row["gpus"] for row in hosts), "used": sum(len(row["jobs"]) for row in hosts)}
         yield _gauges("gpus", "GPUs of the campus, and those that a job has.", "state", gpus)
@@ -68,9 +61,7 @@ class _Run(Collector):
             yield _counters(name, about, label, {value: totals[name, value] for value in values})
         yield _gauge("queue_jobs", "Jobs that wait for a GPU.", queue["length"])
         yield _gauge("queue_level", "Level r = N + p of the spot queue, jobs.", queue["level"] or 0.0)
-        yield _gauge(
-            "queue_mean_delay_seconds", "Mean delay until the first dispatch.", queue["mean_delay_s"]
-        )
+        yield _gauge("queue_mean_delay_seconds", "Mean delay until the first dispatch.", queue["mean_delay_s"])
         about = "Mean cost of a job: 1 on a volunteer, k on demand."
         yield _gauge("queue_mean_cost", about, queue["mean_cost"])
         about = "Work computed again, less what was taken up after all."
@@ -78,9 +69,7 @@ class _Run(Collector):
         yield _counter("dropped_packets", "Packets dropped by hosts' buckets.", totals["packets", "dropped"])
         yield _counter("agents_lost", "Connections to agents that were lost.", totals["agents", "lost"])
         yield _counter(
-            "coordinator_restarts",
-            "Times that the coordinator began again.",
-            totals["coordinator", "restarts"],
+            "coordinator_restarts", "Times that the coordinator began again.", totals["coordinator", "restarts"]
         )
         granted = dict.fromkeys((each.value for each in TrafficClass), 0.0)
         used = granted.copy()

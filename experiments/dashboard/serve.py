@@ -76,9 +76,7 @@ def listening(port: int) -> socket.socket:
         sock.bind((ADDRESS, port))
     except OSError as error:
         sock.close()
-        raise SetupError(
-            f"port {port} cannot be taken ({error.strerror}): another one, or --port 0 for any"
-        ) from error
+        raise SetupError(f"port {port} cannot be taken ({error.strerror}): another one, or --port 0 for any") from error
     return sock
 
 
@@ -98,9 +96,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
         nursery.start_soon(feed.run)
         if campus is not None:
             nursery.start_soon(health.watch, campus.run_dir)
-        [address] = await nursery.start(
-            partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever)
-        )
+        [address] = await nursery.start(partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever))
         token = f"/#token={switches.token}" if switches is not None else "/"
         tell(f"{address}{token}")
         if until_eof:

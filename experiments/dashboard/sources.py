@@ -86,9 +86,7 @@ class JournalSource:
             started_s = float(origin["started_monotonic_s"])
             self.campus = files.loads(str(origin["campus"]), str(path))
         except (KeyError, ValueError) as error:
-            raise SetupError(
-                f"{path} does not say whose journal it is, or of when: {quoted(str(error))}"
-            ) from error
+            raise SetupError(f"{path} does not say whose journal it is, or of when: {quoted(str(error))}") from error
         same_boot = origin.get("boot") == boot_id()
         self._started_s = started_s if live and same_boot else None
         self._heard = 0  # number of the last input whose report was read

@@ -47,9 +47,7 @@ class Switches:
             raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MAX_NOTICE_S:g}")
         pin, socket = campus.switch_pin(host), campus.agent_socket(host)
         if not Path(pin).exists():
-            raise SpecError(
-                "host", host, "a host with a kill-switch: this campus was built without enforcement"
-            )
+            raise SpecError("host", host, "a host with a kill-switch: this campus was built without enforcement")
 
         def act() -> owner.Switched:
             if wish.do == "return":

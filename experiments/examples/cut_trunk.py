@@ -37,11 +37,7 @@ def main() -> None:
         print("unannounced:", lost_during(net), f"of {PINGS} pings lost")
         print("drained first:", lost_during(net, drain=True), f"of {PINGS} pings lost")
         assert net.openflow is not None  # the campus has two paths
-        print(
-            "switches programmed:",
-            sum(each["event"] == "updated" for each in net.openflow.read_events()),
-            "times",
-        )
+        print("switches programmed:", sum(each["event"] == "updated" for each in net.openflow.read_events()), "times")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,7 @@ from __future__ import annotations
 import sys
 from statistics import mean, stdev
 
-from controller.core.placement.select import (
-    Candidates,
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-    able_to_run,
-)
+from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest, able_to_run
 from controller.core.policies.table import Policy
 from experiments import simulate
 
@@ -38,14 +32,10 @@ def main(seeds: int) -> None:
     more = []
     for seed in range(1, seeds + 1):
         lost_s = [
-            simulate(
-                "docs/examples/afternoon.toml", policy=policy, seed=seed
-            ).summary.interruptions.lost_gpu_s
+            simulate("docs/examples/afternoon.toml", policy=policy, seed=seed).summary.interruptions.lost_gpu_s
             for policy in ("reclaimnet", NEAREST)
         ]
-        print(
-            f"seed {seed}: reclaimnet loses {lost_s[0] / 60:.0f} min of work, nearest {lost_s[1] / 60:.0f} min"
-        )
+        print(f"seed {seed}: reclaimnet loses {lost_s[0] / 60:.0f} min of work, nearest {lost_s[1] / 60:.0f} min")
         more.append((lost_s[1] - lost_s[0]) / 60)
     spread = 2 * stdev(more) / seeds**0.5 if seeds > 1 else float("nan")
     print(f"nearest loses {mean(more):+.1f} min more, give or take {spread:.1f}")

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from experiments import (
-    JobArrival,
-    JobDraw,
-    OwnerEvent,
-    Protocol,
-    RunResult,
-    Scenario,
-    Trace,
-    run_live,
-    simulate,
-)
+from experiments import JobArrival, JobDraw, OwnerEvent, Protocol, RunResult, Scenario, Trace, run_live, simulate
 from topologies import three_tier
 
 SCENARIO = Scenario(
@@ -51,15 +41,9 @@ def show(result: RunResult) -> None:
         if getattr(fact, "job", "") == JOB.name:
             print(f"{at_s:6.2f} s  {fact}")
     moves = result.summary.migrations
-    print(
-        f"moved in time: {moves.in_time} of {moves.admitted}; the job stood still for {moves.downtime_median_s} s"
-    )
+    print(f"moved in time: {moves.in_time} of {moves.admitted}; the job stood still for {moves.downtime_median_s} s")
 
 
 if __name__ == "__main__":
     is_virtual = "--virtual" in sys.argv  # the same decisions without root
-    show(
-        simulate(SCENARIO, trace=TRACE)
-        if is_virtual
-        else run_live(SCENARIO, trace=TRACE, out="out/one_reclaim")
-    )
+    show(simulate(SCENARIO, trace=TRACE) if is_virtual else run_live(SCENARIO, trace=TRACE, out="out/one_reclaim"))

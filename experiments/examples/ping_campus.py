@@ -25,9 +25,7 @@ def round_trip_ms(text: str) -> float:
 def main() -> None:
     """Ping from one building to the other, change a link, and ping again."""
     campus = three_tier(4, buildings=2)
-    with Campus(
-        campus
-    ) as net:  # everything that it builds is removed at the end of the block, whatever happens in it
+    with Campus(campus) as net:  # everything that it builds is removed at the end of the block, whatever happens in it
         print("hosts:", *[host.name for host in net.hosts])
         net.pingAll()
         near, far = net["h1"], net["h4"]

@@ -34,10 +34,7 @@ def main(days: float) -> None:
         lost_h[system] = [getattr(lost, part) / 3600 for part in PARTS]
         print(f"{system}: {lost.total_s / 3600:.1f} GPU-hours lost, {lost.useful_s / 3600:.0f} useful")
         print(
-            *[
-                f"  {part.removesuffix('_s')}: {hours:.2f}"
-                for part, hours in zip(PARTS, lost_h[system], strict=True)
-            ],
+            *[f"  {part.removesuffix('_s')}: {hours:.2f}" for part, hours in zip(PARTS, lost_h[system], strict=True)],
             sep="\n",
         )
     out = Path("out/two_months.svg")

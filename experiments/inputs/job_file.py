@@ -30,9 +30,7 @@ _PARAM: Final = "a text, a number, true or false"
 def load_job(path: Path) -> JobSpec:
     """Return the job of a file. SpecError names file, key, value and the allowed ones."""
     try:
-        return read_job(
-            Table(toml.parse(reading.read_text(path, "a job file (TOML)"))), path.stem, path.parent
-        )
+        return read_job(Table(toml.parse(reading.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
 
@@ -66,9 +64,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
     finally:
         sys.path.remove(str(folder))
     if workload.steps_total != spec.steps:
-        raise SpecError(
-            "steps", spec.steps, f"{workload.steps_total}, as {spec.workload} makes of its params"
-        )
+        raise SpecError("steps", spec.steps, f"{workload.steps_total}, as {spec.workload} makes of its params")
 
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:

@@ -67,11 +67,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """Return the figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     facts = facts if isinstance(facts, History) else History(facts)
     verdict, ended_s = context.fidelity, end_s(facts, context.ended_at_s)
-    dispatched, sent, taken = (
-        facts.of(f.JobDispatched),
-        facts.of(f.TransferFinished),
-        facts.of(f.CheckpointTaken),
-    )
+    dispatched, sent, taken = (facts.of(f.JobDispatched), facts.of(f.TransferFinished), facts.of(f.CheckpointTaken))
     over_guarantee = goodputs_over_guarantee(facts, context) if context.world == "live" else ()
     goodputs = [each.goodput_over_grant for each in sent if each.goodput_over_grant is not None]
     pauses_s = [each.pause_s for each in taken if each.pause_s is not None and not each.final]
@@ -160,9 +156,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     )
     played = {name: value_of(summary, name) for name in DIMENSIONS}
     real = {
-        name: context.scale.back(float(value), DIMENSIONS[name])
-        for name, value in played.items()
-        if value is not None
+        name: context.scale.back(float(value), DIMENSIONS[name]) for name, value in played.items() if value is not None
     }
     warnings, mean_delay_s = list[str](), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not facts.of(f.JobStopped):
@@ -216,9 +210,7 @@ def _jobs(facts: History, context: RunContext, ended_s: float) -> JobFigures:
     )
 
 
-def _migrations(
-    facts: History, ended_s: float, routes: RouteHistory, verdict: FidelityRecord
-) -> MigrationFigures:
+def _migrations(facts: History, ended_s: float, routes: RouteHistory, verdict: FidelityRecord) -> MigrationFigures:
     found, due = notices(facts), overdue(facts, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)
     in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
@@ -332,9 +324,7 @@ def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
             name: {str(part): lost_s for part, lost_s in some.items()}
             for name, some in by_class(found, context.scale.bytes).items()
         },
-        by_hour={
-            str(part): hours for part, hours in by_hour(found, context.day_s, context.day_start_s).items()
-        },
+        by_hour={str(part): hours for part, hours in by_hour(found, context.day_s, context.day_start_s).items()},
     )
 
 

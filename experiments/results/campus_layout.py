@@ -75,9 +75,7 @@ def layout(campus: Campus, small_above: float = SMALL_ABOVE) -> Row:
                 todo.append(neighbour)
     switches = campus.switch_by_name
     children = {
-        name: [n for n in campus.neighbours[name] if parents.get(n) == name]
-        for name in todo
-        if name in switches
+        name: [n for n in campus.neighbours[name] if parents.get(n) == name] for name in todo if name in switches
     }
     of_leaves = sum(
         any(n in switches for n in near) and not any(m in switches for n in near for m in children.get(n, ()))
@@ -135,10 +133,7 @@ def _place(
         for n, host in enumerate(node.hosts):
             nodes[host.name] = {
                 "x": start + GAP / 2 + n % node.columns * (node.chip[0] + GAP),
-                "y": top
-                + BOX[1]
-                + (30.0 if node.chip is CHIP else 12.0)
-                + n // node.columns * (node.chip[1] + GAP),
+                "y": top + BOX[1] + (30.0 if node.chip is CHIP else 12.0) + n // node.columns * (node.chip[1] + GAP),
                 "w": node.chip[0],
                 "h": node.chip[1],
                 "kind": "host",

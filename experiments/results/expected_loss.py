@@ -28,17 +28,13 @@ def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: flo
     """Return the work that emergencies take in the mean, seconds of a GPU."""
     hazard, story = EmergencyHazard(law, facts, ended_s), story_of(facts)
     return sum(
-        _expected_s(
-            attempt, attempt.running_s, ended_s if attempt.ended_s is None else attempt.ended_s, hazard, story
-        )
+        _expected_s(attempt, attempt.running_s, ended_s if attempt.ended_s is None else attempt.ended_s, hazard, story)
         for attempt in attempts(facts)
         if attempt.running_s is not None and attempt.host in law.factors and attempt.job in story.submitted
     )
 
 
-def _expected_s(
-    attempt: Attempt, from_s: float, until_s: float, hazard: EmergencyHazard, story: Story
-) -> float:
+def _expected_s(attempt: Attempt, from_s: float, until_s: float, hazard: EmergencyHazard, story: Story) -> float:
     """Return the same of one attempt, which computes in this time: from one change of its risk to the next."""
     submitted, key = story.submitted[attempt.job], (attempt.job, attempt.attempt)
     replicas = story.replicas.get(key, ())  # which go on, whatever becomes of the host
@@ -53,9 +49,7 @@ def _expected_s(
     changes.sort(key=lambda change: change[0])
     total_s, since_s, work_s, kept_s, per_s = 0.0, from_s, attempt.from_step * submitted.step_s, 0.0, 0.0
     for (at_s, step, kept, hazard_per_s), (next_s, *_) in pairwise([*changes, (until_s, None, None, None)]):
-        work_s = (
-            work_s + at_s - since_s if step is None else step * submitted.step_s
-        )  # it stood still meanwhile
+        work_s = work_s + at_s - since_s if step is None else step * submitted.step_s  # it stood still meanwhile
         kept_s = kept_s if kept is None else max(kept_s, kept * submitted.step_s)
         per_s = per_s if hazard_per_s is None else hazard_per_s
         since_s = at_s

@@ -91,13 +91,9 @@ class RunTable(NamedTuple):
 def columns(table: str) -> dict[str, str]:
     """Return column -> its type as it is declared. SpecError: no such table."""
     if table in FACTS:
-        return {"at_s": "float"} | {
-            name: FACTS[table].__annotations__[name] for name in FACTS[table].__struct_fields__
-        }
+        return {"at_s": "float"} | {name: FACTS[table].__annotations__[name] for name in FACTS[table].__struct_fields__}
     if table not in TABLES:
-        raise SpecError(
-            "table", table, f"one of {', '.join(TABLES)}, or a kind of fact such as TransferFinished"
-        )
+        raise SpecError("table", table, f"one of {', '.join(TABLES)}, or a kind of fact such as TransferFinished")
     kinds = {column.name: str(column.type) for column in fields(TABLES[table].row)}
     return {name: kinds[name] for name in TABLES[table].names or kinds}
 
@@ -106,16 +102,8 @@ def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.Dat
     """Return the table as a polars frame. SpecError: no such table."""
     import polars
 
-    kinds: dict[str, Any] = {
-        "str": polars.String,
-        "int": polars.Int64,
-        "float": polars.Float64,
-        "bool": polars.Boolean,
-    }
-    kinds |= {
-        "list[str]": polars.List(polars.String),
-        "list[list[str]]": polars.List(polars.List(polars.String)),
-    }
+    kinds: dict[str, Any] = {"str": polars.String, "int": polars.Int64, "float": polars.Float64, "bool": polars.Boolean}
+    kinds |= {"list[str]": polars.List(polars.String), "list[list[str]]": polars.List(polars.List(polars.String))}
     named = columns(table)
     if table in FACTS:
         found = [(at_s, *astuple(fact)) for at_s, fact in only(facts, (FACTS[table],))]
@@ -140,9 +128,7 @@ def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
     first: dict[str, f.JobDispatched] = {}
     ended_s: dict[str, float] = {}
     on_demand = set[str]()
-    for at_s, fact in only(
-        facts, (f.JobSubmitted, f.JobRedirected, f.JobDispatched, f.JobFinished, f.JobFailed)
-    ):
+    for at_s, fact in only(facts, (f.JobSubmitted, f.JobRedirected, f.JobDispatched, f.JobFinished, f.JobFailed)):
         match fact:
             case f.JobSubmitted():
                 submitted.setdefault(fact.job, (at_s, fact))

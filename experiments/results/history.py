@@ -24,9 +24,7 @@ Account = TypeVar("Account")
 Kind = TypeVar("Kind")
 
 OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
-SAME_NOTICE_S = (
-    0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to arrive
-)
+SAME_NOTICE_S = 0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to arrive
 
 
 class History(list[Timed]):
@@ -121,10 +119,7 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                 attempt.downtime_s = fact.downtime_s
             case f.JobStopped(job=job, attempt=number, last_step=step):
                 _reached(found.get((job, number)), step)
-            case (
-                f.JobFinished(job=job, attempt=number, step=step)
-                | f.JobCancelled(job=job, attempt=number, step=step)
-            ):
+            case f.JobFinished(job=job, attempt=number, step=step) | f.JobCancelled(job=job, attempt=number, step=step):
                 _reached(found.get((job, number)), step)
             case f.CheckpointTaken(job=job, attempt=number, step=step, final=True):
                 _reached(found.get((job, number)), step)
@@ -332,9 +327,7 @@ class _Notices:
         self.all: list[Notice] = []
         self.latest: dict[tuple[str, str], Notice] = {}
         self.under_notice: dict[str, tuple[float, float]] = {}
-        self.told_anew: set[str] = (
-            set()
-        )  # hosts whose Hello reported their notice, of which no fact has the length
+        self.told_anew: set[str] = set()  # hosts whose Hello reported their notice, of which no fact has the length
 
     def reclaimed(self, at_s: float, fact: f.HostReclaimed) -> None:
         if fact.notice_s <= 0.0:

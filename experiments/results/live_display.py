@@ -95,8 +95,7 @@ class Live:
     def _header(self, status: Status) -> RenderableType:
         scenario, scale = self._scenario, self._scenario.scale
         duration_s, target_s = (
-            scale.apply(real_s, Dimension.DURATION)
-            for real_s in (scenario.duration_s, scenario.queue.target_delay_s)
+            scale.apply(real_s, Dimension.DURATION) for real_s in (scenario.duration_s, scenario.queue.target_delay_s)
         )
         mean_cost = f"{status.mean_cost:.2f}" if math.isfinite(status.mean_cost) else "-"
         mean_delay = format_duration(status.mean_delay_s) if math.isfinite(status.mean_delay_s) else "-"
@@ -109,9 +108,7 @@ class Live:
             f"mean delay {mean_delay} (target {format_duration(target_s)})"
         )
         counts = [f"{name.replace('_', ' ')} {status.counts.get(name, 0)}" for name in COUNTS]
-        return Group(
-            clock, Text(figures, no_wrap=True), Text("jobs: " + "   ".join(counts), "dim", no_wrap=True)
-        )
+        return Group(clock, Text(figures, no_wrap=True), Text("jobs: " + "   ".join(counts), "dim", no_wrap=True))
 
 
 def _hosts(hosts: list[HostStatus]) -> RenderableType:
@@ -148,8 +145,5 @@ def _transfers(status: Status) -> RenderableType:
             ProgressBar(total=max(grant, 1.0), completed=min(goodput, grant), width=12),
             f"{format_rate(goodput)} of {format_rate(grant)}",
         )
-    titles = (
-        f"transfers ({len(status.transfers)})",
-        f"waiting ({len(status.waiting)}): {' '.join(status.waiting)}",
-    )
+    titles = (f"transfers ({len(status.transfers)})", f"waiting ({len(status.waiting)}): {' '.join(status.waiting)}")
     return Panel(table, title=titles[0], title_align="left", subtitle=Text(titles[1]), subtitle_align="left")

@@ -24,9 +24,7 @@ from topologies.spec import Role
 MAX_OVER = 3.0
 
 
-def hours_over_budget(
-    facts: Sequence[Timed], arrivals: Iterable[JobArrival], context: RunContext
-) -> list[float]:
+def hours_over_budget(facts: Sequence[Timed], arrivals: Iterable[JobArrival], context: RunContext) -> list[float]:
     """Return hours that jobs ran on owners' hosts: [of them in intervals above twice the job's `loss_budget_s`, all].
 
     An interval may be a step longer, for a snapshot waits for the end of one. Replicas need no checkpoint.

@@ -37,16 +37,7 @@ from msgspec import structs
 
 from controller.core.model import facts as f
 from controller.numerics.arrays import Floats
-from experiments.results.history import (
-    Attempt,
-    AttemptSnapshot,
-    Story,
-    Timed,
-    end_s,
-    once,
-    story_of,
-    tries_of,
-)
+from experiments.results.history import Attempt, AttemptSnapshot, Story, Timed, end_s, once, story_of, tries_of
 from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from topologies.spec import Role
@@ -278,9 +269,7 @@ def by_class(found: Mapping[str, GpuTimeBalance], bytes_scale: float) -> dict[st
     return {name: sums[name] for _, name in DECADES if name in sums}
 
 
-def by_hour(
-    found: Mapping[str, GpuTimeBalance], day_s: float, day_start_s: float
-) -> dict[LostPart, list[float]]:
+def by_hour(found: Mapping[str, GpuTimeBalance], day_s: float, day_start_s: float) -> dict[LostPart, list[float]]:
     """Return seconds of each part in each hour of the day; a spell counts in each hour for its share that lies there."""
     hour_s = day_s / HOURS
     hours, sums = np.arange(HOURS), {part: np.zeros(HOURS) for part in LostPart}

@@ -102,6 +102,4 @@ def _least_s(
         longest_s = price.step_s + price.pause_s
         before = _fresh_steps(price)
         transfer_s = lacking_bytes(price.payload_bytes, price.dirty_fraction, longest_s, before, rate) / rate
-    return least_cost_s(
-        pieces, price.pause_s, transfer_s, step_s=price.step_s, longest_interval_s=longest_interval_s
-    )
+    return least_cost_s(pieces, price.pause_s, transfer_s, step_s=price.step_s, longest_interval_s=longest_interval_s)

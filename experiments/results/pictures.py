@@ -78,9 +78,7 @@ def drawn(rows: int, columns: int, size: tuple[float, float], title: str = "", *
         "axes.titlesize": 10.5,
         "legend.frameon": False,
         "legend.fontsize": 9,
-        **dict.fromkeys(
-            ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
-        ),
+        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
         "grid.color": LINE,
         "grid.linewidth": 0.7,
     }
@@ -178,9 +176,7 @@ def _tips(figure: Any) -> Iterator[list[str]]:
             if isinstance(found, PathCollection):
                 marked = np.asarray(found.get_offsets()).tolist()
             elif (
-                found in axes.lines
-                and found.get_marker() not in NO_MARKER
-                and found.get_transform() == axes.transData
+                found in axes.lines and found.get_marker() not in NO_MARKER and found.get_transform() == axes.transData
             ):
                 marked = found.get_xydata().tolist()
             name = names.get(found, _name(found))

@@ -79,9 +79,7 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     differences = [one - other for one, other in _pairs(first, second)]
     if len(differences) < ENOUGH_SEEDS:
         return Paired(interval(differences), None)
-    return Paired(
-        interval(differences), float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0
-    )
+    return Paired(interval(differences), float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0)
 
 
 def pooled(statistic: Statistic, samples: Sequence[Floats]) -> ConfidenceInterval | None:
@@ -93,10 +91,7 @@ def pooled(statistic: Statistic, samples: Sequence[Floats]) -> ConfidenceInterva
 
 
 def pooled_pair(
-    statistic: Statistic,
-    first: Sequence[Floats],
-    second: Sequence[Floats],
-    combine: Callable[[float, float], float],
+    statistic: Statistic, first: Sequence[Floats], second: Sequence[Floats], combine: Callable[[float, float], float]
 ) -> ConfidenceInterval | None:
     """Resample `combine` of the statistic of two systems on the same seeds. ValueError: not pairs."""
     pairs = _pairs(first, second)

@@ -30,9 +30,7 @@ class JobFigures(Struct, frozen=True):
     restarts: Annotated[int, "dispatches after a job's first one, of all jobs"]
     cancelled: Annotated[int, "ended by their users"] = 0
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
-    on_demand_gpu_s: Annotated[
-        float, Dimension.DURATION, "GPU time of attempts on hosts that no owner takes"
-    ] = 0.0
+    on_demand_gpu_s: Annotated[float, Dimension.DURATION, "GPU time of attempts on hosts that no owner takes"] = 0.0
 
 
 class MissedDeadline(Struct, frozen=True):
@@ -60,14 +58,11 @@ class MigrationFigures(Struct, frozen=True):
     ]
     downtime_p90_s: Annotated[float | None, Dimension.DURATION]
     excused: Annotated[int, "admitted, not in time for a cause that is no fault of the admission"] = 0
-    late: Annotated[
-        int, "admitted, not in time, without excuse: a breach where migrations in time are promised"
-    ] = 0
+    late: Annotated[int, "admitted, not in time, without excuse: a breach where migrations in time are promised"] = 0
     under_notice: Annotated[int, "admitted, and the notice still ran at the end"] = 0
     excuses: Annotated[list[MissedDeadline], "the excused ones, with their causes"] = []
     late_causes: Annotated[
-        list[MissedDeadline],
-        "the late ones of an observed run: whether the processor was busy or a queue dropped",
+        list[MissedDeadline], "the late ones of an observed run: whether the processor was busy or a queue dropped"
     ] = []
 
 
@@ -75,12 +70,8 @@ class Emergencies(Struct, frozen=True):
     """Figures of what owners closed without notice."""
 
     count: Annotated[int, "attempts that it ended"]
-    restored_verified: Annotated[
-        int, "of `count`, jobs that ran on from a completed checkpoint, state proved by hash"
-    ]
-    work_lost_s: Annotated[
-        float, Dimension.DURATION, "seconds of a GPU computed by these attempts, kept by none"
-    ]
+    restored_verified: Annotated[int, "of `count`, jobs that ran on from a completed checkpoint, state proved by hash"]
+    work_lost_s: Annotated[float, Dimension.DURATION, "seconds of a GPU computed by these attempts, kept by none"]
     reclaims: Annotated[int, "closings of a host without notice, idle hosts included"]
     restarted: Annotated[int, "of `count`, jobs that began again from step 0: no checkpoint had completed"]
     pending: Annotated[int, "of `count`, jobs that were not running again at the end"]
@@ -90,20 +81,16 @@ class Interruptions(Struct, frozen=True):
     """Attempts that ended before their job did, whatever ended them; losses by the one definition in `losses`."""
 
     by_cause: Annotated[dict[str, int], "attempts, by cause; those stopped for a better checkpoint included"]
-    work_lost_s: Annotated[
-        dict[str, float], "seconds of a GPU that they computed and no later attempt kept, by cause"
-    ]
+    work_lost_s: Annotated[dict[str, float], "seconds of a GPU that they computed and no later attempt kept, by cause"]
     downtime_median_s: Annotated[
         float | None, Dimension.DURATION, "from the stop to the proved state, over all restarts"
     ]
     downtime_p90_s: Annotated[float | None, Dimension.DURATION]
     events: Annotated[int, "all of them, less those that were stopped for a better checkpoint"] = 0
-    lost_gpu_s: Annotated[
-        float, Dimension.DURATION, "what they lost in all, seconds of a GPU: executed less kept"
-    ] = 0.0
-    lost_per_event_s: Annotated[
-        float | None, Dimension.DURATION, "lost_gpu_s / events; None without events"
-    ] = None
+    lost_gpu_s: Annotated[float, Dimension.DURATION, "what they lost in all, seconds of a GPU: executed less kept"] = (
+        0.0
+    )
+    lost_per_event_s: Annotated[float | None, Dimension.DURATION, "lost_gpu_s / events; None without events"] = None
 
 
 class LostGpuTime(Struct, frozen=True):
@@ -124,25 +111,17 @@ class LostGpuTime(Struct, frozen=True):
     notices_s: Annotated[float, Dimension.DURATION, "since the newest copy, where a notice ran out"]
     faults_s: Annotated[float, Dimension.DURATION, "since the newest copy, where an agent or a process died"]
     pauses_s: Annotated[float, Dimension.DURATION, "jobs stood still for snapshots"]
-    restarts_s: Annotated[
-        float, Dimension.DURATION, "state read and proved anew, of every start but a job's first"
-    ]
+    restarts_s: Annotated[float, Dimension.DURATION, "state read and proved anew, of every start but a job's first"]
     downtime_s: Annotated[
-        float,
-        Dimension.DURATION,
-        "begun, and on no GPU that could compute: waiting, requeued, fetching state",
+        float, Dimension.DURATION, "begun, and on no GPU that could compute: waiting, requeued, fetching state"
     ]
     redundancy_s: Annotated[float, Dimension.DURATION, "GPUs of replicas, and what they make steps longer"]
     unfinished_s: Annotated[float, Dimension.DURATION, "on a GPU, in no whole step that is known"]
     begun_s: Annotated[float, Dimension.DURATION, "from first dispatches to ends, and replicas' GPUs"]
     useful_s: Annotated[float, Dimension.DURATION, "steps that were kept"]
     first_starts_s: Annotated[float, Dimension.DURATION, "of jobs' first starts that succeeded"]
-    by_class: Annotated[
-        dict[str, dict[str, float]], "payload at real scale -> part -> seconds, as played"
-    ] = {}
-    by_hour: Annotated[
-        dict[str, list[float]], "part -> seconds, as played, in each of the 24 hours of the day"
-    ] = {}
+    by_class: Annotated[dict[str, dict[str, float]], "payload at real scale -> part -> seconds, as played"] = {}
+    by_hour: Annotated[dict[str, list[float]], "part -> seconds, as played, in each of the 24 hours of the day"] = {}
     expected_emergencies_s: Annotated[
         float | None,
         Dimension.DURATION,
@@ -160,9 +139,7 @@ class LostGpuTime(Struct, frozen=True):
     online_bound_forced_s: Annotated[
         float | None, Dimension.DURATION, "pauses in it that 2 L_max alone forces on every such schedule"
     ] = None
-    over_online_bound: Annotated[float | None, "expected_emergencies_s and pauses_s, over online_bound_s"] = (
-        None
-    )
+    over_online_bound: Annotated[float | None, "expected_emergencies_s and pauses_s, over online_bound_s"] = None
     over_online_bound_unforced: Annotated[
         float | None, "the same over online_bound_within_budgets_s, less online_bound_forced_s on both sides"
     ] = None
@@ -179,12 +156,10 @@ class CheckpointFigures(Struct, frozen=True):
     bytes_deduplicated: Annotated[int, Dimension.SIZE, "payload that the receiver had already"]
     taken: Annotated[int, "local snapshots"]
     stopped: Annotated[
-        int,
-        "for which a job stood still until they were written, or fetched from a GPU, though it was to go on",
+        int, "for which a job stood still until they were written, or fetched from a GPU, though it was to go on"
     ] = 0
     pause_median_s: Annotated[
-        float | None,
-        "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled",
+        float | None, "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled"
     ] = None
     pause_p99_s: Annotated[float | None, "likewise, exceeded by one in a hundred"] = None
 
@@ -207,9 +182,7 @@ class TrafficFigures(Struct, frozen=True):
 
     migration_bytes: Annotated[int, Dimension.SIZE]
     research_bytes: Annotated[int, Dimension.SIZE]
-    peak_migration_bytes_per_s: Annotated[
-        float, Dimension.RATE, "the highest rate of migrations at any host in 100 ms"
-    ]
+    peak_migration_bytes_per_s: Annotated[float, Dimension.RATE, "the highest rate of migrations at any host in 100 ms"]
 
 
 class ResearchFigures(Struct, frozen=True):
@@ -220,9 +193,7 @@ class ResearchFigures(Struct, frozen=True):
     ]
     reserve_share: Annotated[float, "the least that is kept for research, over the link's capacity"]
     # of all greedy flows together over the narrowest link of one, in any window that was measured
-    lowest_share: Annotated[
-        float | None, "lowest research throughput over the link's capacity, while flows ran"
-    ]
+    lowest_share: Annotated[float | None, "lowest research throughput over the link's capacity, while flows ran"]
     samples: Annotated[int, "windows that were measured"]
 
 
@@ -269,9 +240,7 @@ class RunVerdict(Struct, frozen=True):
     valid: bool
     reasons: Annotated[list[str], "what speaks against it, in words"]
     figures: Annotated[dict[str, float], "what was measured, by name"]
-    observed: Annotated[
-        list[NetworkObservation], "what the kernel did to each host; none in virtual time"
-    ] = []
+    observed: Annotated[list[NetworkObservation], "what the kernel did to each host; none in virtual time"] = []
 
 
 class Summary(Struct, frozen=True):

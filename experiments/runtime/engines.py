@@ -93,9 +93,7 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False, name="reclaimnet")
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        raise SetupError(
-            f"{address}: no Dask scheduler answers there, such as tcp://HOST:8786 ({error})"
-        ) from None
+        raise SetupError(f"{address}: no Dask scheduler answers there, such as tcp://HOST:8786 ({error})") from None
 
     def play(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
         running = {
@@ -123,9 +121,7 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in PROJECT:
                 raise
-            raise SetupError(
-                f"{address}: its workers have no {error.name}: install reclaimnet-testbed there"
-            ) from None
+            raise SetupError(f"{address}: its workers have no {error.name}: install reclaimnet-testbed there") from None
 
 
 # ---------------------------------------------------------------- on a worker

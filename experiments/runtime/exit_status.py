@@ -109,10 +109,7 @@ def _end_of(error: BaseException) -> tuple[int, str | None]:
             return ExitStatus.NOT_RUN, f"{error}"
         case _ if _is_of_an_interrupt(error):
             return ExitStatus.CUT_SHORT, "interrupted"
-    return (
-        ExitStatus.INTERNAL,
-        f"an internal error, a fault of this program: {type(error).__name__}: {error}",
-    )
+    return (ExitStatus.INTERNAL, f"an internal error, a fault of this program: {type(error).__name__}: {error}")
 
 
 def _is_expected(error: BaseException) -> bool:
@@ -154,9 +151,7 @@ def report(error: BaseException) -> int:
         for each in errors:
             if isinstance(each, _UsageError):
                 rich_utils.rich_format_error(each)
-        for text in dict.fromkeys(
-            text for _, text in ends if text is not None
-        ):  # a nursery may bring one many times
+        for text in dict.fromkeys(text for _, text in ends if text is not None):  # a nursery may bring one many times
             console = Console(stderr=True, highlight=False)
             console.print(f"reclaimnet: {text}", markup=False, soft_wrap=True)
     if any(isinstance(each, BrokenPipeError) for each in errors):

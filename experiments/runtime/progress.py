@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINES = 10  # where there is no terminal to draw on
 
@@ -23,12 +16,7 @@ def progress_bar(
     console: Console, what: str, total: int | None = None, lines: int = LINES, *, transient: bool = False
 ) -> Iterator[Callable[..., None]]:
     """Yield a function of (done, total, more): what is done of all, and more words about it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[more]}"),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"))
     times = TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, *times, console=console, transient=transient) as shown:
         task, told = shown.add_task(what, total=total, more=""), -1

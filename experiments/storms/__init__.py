@@ -12,14 +12,4 @@ from experiments.storms.script import Line, Script, parse
 from experiments.storms.shrink import shrink
 from experiments.storms.world import StormWorld
 
-__all__ = [
-    "Line",
-    "Script",
-    "StormFailure",
-    "StormOutcome",
-    "StormWorld",
-    "generate",
-    "parse",
-    "play",
-    "shrink",
-]
+__all__ = ["Line", "Script", "StormFailure", "StormOutcome", "StormWorld", "generate", "parse", "play", "shrink"]

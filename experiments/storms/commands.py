@@ -35,13 +35,9 @@ REPEATABLE = tuple(
 # kinds of words; a description is the text of an error
 Host = Annotated[str, "a host"]
 AnyHost = Annotated[str, "a host or *"]
-Message = Annotated[
-    str, Meta(pattern=f"^({'|'.join(REPEATABLE)})$", description=f"one of {', '.join(REPEATABLE)}")
-]
+Message = Annotated[str, Meta(pattern=f"^({'|'.join(REPEATABLE)})$", description=f"one of {', '.join(REPEATABLE)}")]
 Direction = Annotated[Literal["to", "from"], Meta(description="to or from")]
-Operation = Annotated[
-    Literal["sending", "snapshot", "workload"], Meta(description="sending, snapshot or workload")
-]
+Operation = Annotated[Literal["sending", "snapshot", "workload"], Meta(description="sending, snapshot or workload")]
 Seconds = Annotated[float, Meta(ge=0.0, description="SECONDS of at least 0")]
 Span = Annotated[float, Meta(gt=0.0, le=1e12, description="SECONDS above 0")]
 Number = Annotated[float, Meta(ge=-1e12, le=1e12, description="a number")]
@@ -166,9 +162,7 @@ class Actions:
     ) -> bool:
         """Submit a job, with seconds of a `step` and bytes; `draw` decides whether it joins a full queue."""
         params: dict[str, str | int | float | bool] = {"dirty_fraction": dirty}
-        spec = m.JobSpec(
-            job, steps, step, payload, params=params, memory_bytes=memory, loss_budget_s=budget, gpus=gpus
-        )
+        spec = m.JobSpec(job, steps, step, payload, params=params, memory_bytes=memory, loss_budget_s=budget, gpus=gpus)
         self._world.submit(spec, draw)
         return True
 
@@ -421,6 +415,4 @@ class Actions:
 
 
 VERBS = {name.strip("_"): name for name in vars(Actions) if name[0] != "_"}
-SIGNATURES = {
-    verb: signature(partial(getattr(Actions, name), None), eval_str=True) for verb, name in VERBS.items()
-}
+SIGNATURES = {verb: signature(partial(getattr(Actions, name), None), eval_str=True) for verb, name in VERBS.items()}

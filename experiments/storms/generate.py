@@ -104,10 +104,7 @@ FAULTS: dict[str, tuple[int, str]] = {
     "owner at once": (3, "reclaim OWNER / +0.05~8 return *"),
     "owner with notice": (9, "reclaim @JOB|OWNER NOTICE grace=1|- / +NOTICE+-0.5~6 return *"),
     "owner changes the notice": (2, "reclaim OWNED 1|4 / +0.5 reclaim OWNED 0|0.3|5 / +2~9 return OWNED"),
-    "owner flaps": (
-        2,
-        "reclaim OWNED 0|0.2|3 / +0~0.4 return OWNED / +0.4 reclaim OWNED 0|3 / +0.4~0.8 return OWNED",
-    ),
+    "owner flaps": (2, "reclaim OWNED 0|0.2|3 / +0~0.4 return OWNED / +0.4 reclaim OWNED 0|3 / +0.4~0.8 return OWNED"),
     "all owners": (1, "+0~0.3 reclaim OWNERS 0|2 / +3~6 return OWNERS"),
     "owners of a building": (1, "reclaim BUILDING NOTICE / +NOTICE+0.1~8 return BUILDING"),
 }
@@ -198,11 +195,7 @@ def _drawn_campus(rng: random.Random) -> dict[str, str]:
     }
     # several paths: uplinks carry little more than one host, and migrations share them
     if rng.random() < 0.15:
-        return campus | {
-            "spines": rng.choice("223"),
-            "on_demand": "0",
-            "uplink_mb": rng.choice(["4", "6", "12", "20"]),
-        }
+        return campus | {"spines": rng.choice("223"), "on_demand": "0", "uplink_mb": rng.choice(["4", "6", "12", "20"])}
     on_demand = rng.choice("0112")
     leave = {"leave": rng.choice("28")} if on_demand != "0" and rng.random() < 0.1 else {}
     return campus | {"on_demand": on_demand, "uplink_mb": rng.choice(["8", "20", "40"])} | leave

@@ -175,9 +175,7 @@ class StormJudges:
         """Judge a fact: a journal takes it, and a dispatch resumes from the freshest checkpoint of use."""
         encoded(fact)
         match fact:
-            case (
-                f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
-            ):
+            case f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host):
                 self._doubted.add((job, host))
             case f.JobCancelled(job=job):
                 self._cancelled.add(job)
@@ -194,9 +192,7 @@ class StormJudges:
                     self._doubted.add((job, host))
             case f.JobDispatched(job=job, host=host, restore_step=step):
                 if job in self._ended:
-                    words = (
-                        f"it is dispatched again, and {self._ended[job]} had reported that it has finished"
-                    )
+                    words = f"it is dispatched again, and {self._ended[job]} had reported that it has finished"
                     raise self._broken(job, words)
                 self._check_freshest(self._world.jobs[job], step)
 
@@ -228,7 +224,9 @@ class StormJudges:
                 continue
             goes_by_s = None if running.protection is None else running.protection.interval_s
             if (job.host, job.attempt) == (machine.name, running.attempt) and goes_by_s != job.interval_s:
-                words = f"{machine.name} takes a checkpoint every {goes_by_s} s, planned is one every {job.interval_s} s"
+                words = (
+                    f"{machine.name} takes a checkpoint every {goes_by_s} s, planned is one every {job.interval_s} s"
+                )
                 raise self._broken(name, words)
 
     def _check_known(self, machine: Machine) -> None:

@@ -64,9 +64,7 @@ class StormOutcome:
     facts: Sequence[Timed] = ()
 
 
-def play(
-    script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld
-) -> StormOutcome:
+def play(script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld) -> StormOutcome:
     """Play the whole storm. SpecError: the script cannot be played at all."""
     world = world_of(script, tells_story=tells_story)
     check(script, list(world.machines))

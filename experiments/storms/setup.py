@@ -68,9 +68,7 @@ class CampusLine(msgspec.Struct, frozen=True):
     seed: Annotated[int, Meta(ge=0)] = 4
     quiet: bool = False  # what can change nothing is left out, as in long runs
     enforcement: Literal["pace", "drop", "none"] = "pace"
-    switch_s: Number = (
-        0.015  # at most, until an agent has read a switch that was written: in the order of the lines
-    )
+    switch_s: Number = 0.015  # at most, until an agent has read a switch that was written: in the order of the lines
     # age of a gap at which waiting jobs leave for on-demand hosts, where the controller is to be a fixed one
     leave: Number | None = None
 

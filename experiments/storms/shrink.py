@@ -15,9 +15,7 @@ from experiments.storms.script import Line, Script
 WITHIN_S = 120.0
 
 
-def shrink(
-    script: Script, failure: StormFailure, report: Callable[[str], None] = lambda line: None
-) -> Script:
+def shrink(script: Script, failure: StormFailure, report: Callable[[str], None] = lambda line: None) -> Script:
     """Return the shortest script found within WITHIN_S; the same one, if it does not fail when it is played again.
 
     `report` is called with a line each time that it has become shorter.

@@ -89,8 +89,7 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
     for sample in world.research.samples:
         links, from_s = frozenset(sample.way), sample.at_s - sample.window_s
         if any(
-            fault.links and fault.acts_on("", frozenset(), links, from_s, sample.at_s)
-            for fault in world.disturbances
+            fault.links and fault.acts_on("", frozenset(), links, from_s, sample.at_s) for fault in world.disturbances
         ):
             continue
         taken = dict.fromkeys(links, 0.0)
@@ -118,10 +117,10 @@ def check_admissions(world: StormWorld) -> None:
         if not cause and not notice.in_time:
             late.append(notice)
     for notice in late:
-        when = (
-            "never ran on" if notice.finished_s is None else f"ran on {-(notice.margin_s or 0.0):.3f} s late"
+        when = "never ran on" if notice.finished_s is None else f"ran on {-(notice.margin_s or 0.0):.3f} s late"
+        rule = (
+            f"promise: {IN_TIME}: from {notice.source} to {notice.destination} with {notice.notice_s:.3f} s, it {when}"
         )
-        rule = f"promise: {IN_TIME}: from {notice.source} to {notice.destination} with {notice.notice_s:.3f} s, it {when}"
         raise broken(world, notice.job, rule)
 
 

@@ -80,9 +80,7 @@ class Disturbance:
     links: Set[DirectedLink] = frozenset()
     job: str = ""
 
-    def acts_on(
-        self, job: str, ends: Set[str], way: Set[DirectedLink], from_s: float, until_s: float
-    ) -> bool:
+    def acts_on(self, job: str, ends: Set[str], way: Set[DirectedLink], from_s: float, until_s: float) -> bool:
         """Return whether it may make a migration of `job` between those hosts late that is to happen within these times."""
         if self.from_s >= until_s or self.until_s <= from_s or self.job not in ("", job):
             return False
@@ -242,9 +240,7 @@ class StormWorld(VirtualWorld):
         """Return a coordinator; with `leave`, its controller is a fixed one."""
         core = super().new_coordinator()
         if self._leave_s is not None:
-            core.cluster.queue.controller = Controller(
-                Rule(self.terms.level_start, leave_at_age_s=self._leave_s)
-            )
+            core.cluster.queue.controller = Controller(Rule(self.terms.level_start, leave_at_age_s=self._leave_s))
         return core
 
     def new_agent(self, machine: Machine) -> AgentCore:
@@ -252,9 +248,7 @@ class StormWorld(VirtualWorld):
         if self.quiet:
             return super().new_agent(machine)
         clock = self.clocks.get(machine.name, Clock())
-        return SkewedAgent(
-            machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), clock=clock
-        )
+        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), clock=clock)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
         """Judge an event, hand it to the agent, and fire the triggers that wait for it."""
@@ -298,9 +292,7 @@ class StormWorld(VirtualWorld):
                     return
                 link = self.machines[host].link
                 open_ = link is not None and link.coordinator_open
-                if self._goes_late(
-                    host, message, lambda: self.connections.tell(host, message), is_open=open_
-                ):
+                if self._goes_late(host, message, lambda: self.connections.tell(host, message), is_open=open_):
                     return
             case cdo.SetWays() if self._unsent is not None:
                 return  # its successor programs the network again
@@ -309,9 +301,7 @@ class StormWorld(VirtualWorld):
             fact = effect.fact
             self.judges.recorded(fact)
             self.counts[f"fact: {type(fact).__name__}"] += 1
-            self.occurs(
-                type(fact).__name__, getattr(fact, "host", None) or getattr(fact, "source", None) or ALL
-            )
+            self.occurs(type(fact).__name__, getattr(fact, "host", None) or getattr(fact, "source", None) or ALL)
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
         self.judges.agent_does(machine, effect)
@@ -387,9 +377,7 @@ class StormWorld(VirtualWorld):
         self._unsent = unsent
         self.decide(event)
         self._unsent = None
-        held = [
-            link for machine in self.machines.values() if (link := machine.link) and link.coordinator_open
-        ]
+        held = [link for machine in self.machines.values() if (link := machine.link) and link.coordinator_open]
         for link in held:
             link.coordinator_open = False
         self.begin_again()

@@ -123,9 +123,7 @@ class SweepPlan:
         for figure in self.figures:
             if figure not in NUMERIC:
                 near = [name for name in sorted(NUMERIC) if name.endswith(f".{figure.rpartition('.')[2]}")]
-                raise SpecError(
-                    "figures", figure, f"figures of summary.json, such as {', '.join(near[:6] or FIGURES)}"
-                )
+                raise SpecError("figures", figure, f"figures of summary.json, such as {', '.join(near[:6] or FIGURES)}")
         if (count := len(self)) > MAX_RUNS:
             raise SpecError("runs", count, f"at most {MAX_RUNS}")
         _ = self._varied
@@ -179,23 +177,14 @@ class SweepPlan:
     @property
     def places(self) -> tuple[str, ...]:
         """The records, for a process that was started in another folder."""
-        return tuple(
-            str(Path(record).absolute()) if Path(record).exists() else record for record in self.records
-        )
+        return tuple(str(Path(record).absolute()) if Path(record).exists() else record for record in self.records)
 
     @property
     def modules(self) -> dict[str, Path]:
         """Files of the user's own modules that the runs need, by relative name, but for installed packages."""
-        some = [
-            *map(files_of, self.policies),
-            *(plugins.sources(each, plugins.TRACES) for each in self.records),
-        ]
+        some = [*map(files_of, self.policies), *(plugins.sources(each, plugins.TRACES) for each in self.records)]
         found = {name: path for files in some for name, path in files.items()}
-        return {
-            name: path
-            for name, path in found.items()
-            if not {"site-packages", "dist-packages"} & set(path.parts)
-        }
+        return {name: path for name, path in found.items() if not {"site-packages", "dist-packages"} & set(path.parts)}
 
 
 def fingerprint_of(records: Sequence[str]) -> str:
@@ -307,10 +296,4 @@ def _with(base: Mapping[str, Any], chosen: Iterable[tuple[str, Any]], folder: Pa
 
 
 def _text(value: Any) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -22,9 +22,7 @@ def play_case(scenario: Scenario, records: Sequence[str], expected: str, until_o
     SetupError: the records here are not those whose fingerprint is `expected`.
     """
     if fingerprint_of(records) != expected:
-        raise SetupError(
-            f"{', '.join(records)}: a worker finds other records there than the sweep was begun with"
-        )
+        raise SetupError(f"{', '.join(records)}: a worker finds other records there than the sweep was begun with")
     compile_once()
     run = simulate(scenario, trace_of(scenario, [Path(record) for record in records]), until_over=until_over)
     summary = run.summary()

@@ -72,9 +72,7 @@ class SweepResult:
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The plan's figures that some run has, or all of them if none has any."""
-        known = {
-            name for result in self.results for name, value in result["figures"].items() if value is not None
-        }
+        known = {name for result in self.results for name, value in result["figures"].items() if value is not None}
         return tuple(figure for figure in self.plan.figures if figure in known) or self.plan.figures
 
     @cached_property
@@ -96,9 +94,7 @@ class SweepResult:
         for figure in (name for name in (*MEANINGS, *sorted(known - MEANINGS.keys())) if name in known):
             found = [result["figures"].get(figure) for result in self.results]
             whole = all(value is None or isinstance(value, int) for value in found)
-            columns[figure] = polars.Series(
-                figure, found, polars.Int64 if whole else polars.Float64, strict=False
-            )
+            columns[figure] = polars.Series(figure, found, polars.Int64 if whole else polars.Float64, strict=False)
         columns["promises_broken"] = [len(result["broken"]) for result in self.results]
         columns["events_sha256"] = [result["sha256"] for result in self.results]
         return polars.DataFrame(columns)
@@ -205,11 +201,7 @@ class SweepResult:
                 "Each figure under each policy, with error bars; the table below has the same numbers",
             ),
             figures=[
-                (
-                    _with_unit(figure),
-                    MEANINGS.get(figure, ""),
-                    [row for row in self.rows if row.figure == figure],
-                )
+                (_with_unit(figure), MEANINGS.get(figure, ""), [row for row in self.rows if row.figure == figure])
                 for figure in self.shown
             ],
             keys=self.plan.keys,

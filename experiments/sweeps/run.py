@@ -65,8 +65,7 @@ def sweep(
     if not isinstance(settings or {}, Mapping):
         raise SpecError("settings", settings, "values by the key of the scenario file that they are for")
     values = {
-        key: (some,) if isinstance(some, str | int | float) else tuple(some)
-        for key, some in (settings or {}).items()
+        key: (some,) if isinstance(some, str | int | float) else tuple(some) for key, some in (settings or {}).items()
     }
     plan = read_plan(
         scenario,

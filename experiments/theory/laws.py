@@ -109,9 +109,7 @@ class Uniform(ScipyLaw):
 
     def __post_init__(self) -> None:
         not_negative("lo of the uniform law", self.lo)
-        require(
-            self.lo < self.hi < math.inf, "hi of the uniform law", self.hi, f"must be above lo = {self.lo}"
-        )
+        require(self.lo < self.hi < math.inf, "hi of the uniform law", self.hi, f"must be above lo = {self.lo}")
 
     @cached_property
     def scipy(self) -> Any:

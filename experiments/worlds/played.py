@@ -48,9 +48,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         on_demand_cost=played.queue.on_demand_cost,
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,
-        replica_slowdown=0.0
-        if row.interruption.replication is None
-        else row.interruption.replication.slowdown,
+        replica_slowdown=0.0 if row.interruption.replication is None else row.interruption.replication.slowdown,
         day_s=played.owners.day_s,
         day_start_s=played.owners.day_start_s,
         reclaims=None if row.interruption.stays else law_of(scenario, trace),

@@ -82,12 +82,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             snapshots_stop=config.snapshots_stop,
         )
         self.transfers = Transfers(
-            self.store,
-            self.kernel,
-            lambda: self.core.closed,
-            lambda: self.core.announced,
-            self.handle,
-            self._network,
+            self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle, self._network
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
@@ -115,9 +110,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self._nursery.start_soon(self.transfers.serve, listeners)
             self._nursery.start_soon(self.wake, ev.Woke())
             if (path := self.config.owner_socket) is not None:
-                await self._nursery.start(
-                    listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
-                )
+                await self._nursery.start(listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle)
             self._nursery.start_soon(self.link.stay_connected)
             task_status.started()
 

@@ -113,9 +113,7 @@ def copy_span(source: int, source_offset: int, target: int, target_offset: int, 
     done = 0
     while done < length:
         try:
-            moved = os.copy_file_range(
-                source, target, length - done, source_offset + done, target_offset + done
-            )
+            moved = os.copy_file_range(source, target, length - done, source_offset + done, target_offset + done)
         except OSError as error:
             if error.errno not in _NO_KERNEL_COPY:
                 raise

@@ -71,9 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raise BadManifest if any field is out of bounds, sizes and count disagree, or the digest is not that of the fields."""
         self._check_fields()
         if self.digest != self._computed_digest():
-            raise BadManifest(
-                f"{self.job}/{self.sequence}: the digest does not match the manifest's own fields"
-            )
+            raise BadManifest(f"{self.job}/{self.sequence}: the digest does not match the manifest's own fields")
 
     def _check_fields(self) -> None:
         try:

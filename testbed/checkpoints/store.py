@@ -41,14 +41,7 @@ from testbed.checkpoints.errors import (
     StoreFull,
     StoreInUse,
 )
-from testbed.checkpoints.files import (
-    NO_ROOM,
-    PayloadFile,
-    free_bytes,
-    fsync_directory,
-    hash_span,
-    write_durably,
-)
+from testbed.checkpoints.files import NO_ROOM, PayloadFile, free_bytes, fsync_directory, hash_span, write_durably
 from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover
@@ -70,9 +63,7 @@ class CheckpointStore:
         self.root = root
         self.chunk_bytes = chunk_bytes
         self._receiving: set[Key] = set()
-        self._files: dict[
-            Key, PayloadFile
-        ] = {}  # open: of payloads that were received, and of such that were dropped
+        self._files: dict[Key, PayloadFile] = {}  # open: of payloads that were received, and of such that were dropped
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -122,9 +113,7 @@ class CheckpointStore:
     def payload(self, manifest: Manifest) -> Path:
         """Return the file with the checkpoint's bytes; read only. Raises NotStored."""
         if not self.has(*manifest.key, manifest.digest):
-            raise NotStored(
-                f"{self.root}: no completed checkpoint {manifest.job}/{manifest.sequence} of that digest"
-            )
+            raise NotStored(f"{self.root}: no completed checkpoint {manifest.job}/{manifest.sequence} of that digest")
         return self._path(manifest.key, "payload")
 
     def scratch(self, job: str, sequence: int = 0) -> Path:
@@ -260,9 +249,7 @@ class CheckpointStore:
         finally:
             self._release(key)
 
-    def drop_older(
-        self, job: str, before: int, but: Set[int] = frozenset(), *, keep_file: bool = False
-    ) -> None:
+    def drop_older(self, job: str, before: int, but: Set[int] = frozenset(), *, keep_file: bool = False) -> None:
         """Drop the job's checkpoints with a sequence below `before`, `but` for these; without `keep_file` attempts, too."""
         for manifest in self.manifests():
             if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:

@@ -104,13 +104,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
         planned = self._described = plan(spec, one_queue=one_queue, borrows=borrows)
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
-            raise SetupError(
-                f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
-            )
+            raise SetupError(f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH")
         if controller and not planned.openflow:
-            raise SetupError(
-                f"controller {controller}: this campus has no switch that OpenFlow could program"
-            )
+            raise SetupError(f"controller {controller}: this campus has no switch that OpenFlow could program")
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
         self._root = root or Path(default_root())
@@ -271,9 +267,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                         last.callback(node.vanish)
                     last.callback(self._end_forked)
                 if report.failed:
-                    raise SetupError(
-                        f"campus {self.id} is stopped, but these remain: {'; '.join(report.failed)}"
-                    )
+                    raise SetupError(f"campus {self.id} is stopped, but these remain: {'; '.join(report.failed)}")
         atexit.unregister(self.stop)
         self._put_signals_back()
 
@@ -346,13 +340,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     ) -> list[str]:
         """Return [server's, client's] rate as Mininet's iperf does, without its `killall iperf` (which is machine-wide)."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
-        common = [
-            "iperf",
-            "-p",
-            str(port),
-            *(["-u"] if l4Type == "UDP" else []),
-            *(["-f", fmt] if fmt else []),
-        ]
+        common = ["iperf", "-p", str(port), *(["-u"] if l4Type == "UDP" else []), *(["-f", fmt] if fmt else [])]
         bandwidth = ["-b", udpBw] if l4Type == "UDP" else []
         listener = server.popen([*common, "-s"], text=True)
         try:
@@ -442,10 +430,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             cable = self.plan.cable_between(a, b)
             if IMPAIRMENTS & wanted.keys():
                 cable = cable.through_line()
-            ends = [
-                self._changed(cable, end, wanted) if end.node in sources else end
-                for end in (cable.a, cable.b)
-            ]
+            ends = [self._changed(cable, end, wanted) if end.node in sources else end for end in (cable.a, cable.b)]
             self._kernel.change(replace(cable, a=ends[0], b=ends[1]))
 
     def _changed(self, cable: Cable, end: CableEnd, wanted: Mapping[str, Any]) -> CableEnd:
@@ -523,9 +508,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             if request.host not in holder_pids:
                 raise SetupError(f"no host is called {request.host!r}")
         with signals_held():  # an interrupt inside os.fork's hooks would be lost
-            made = processes.fork_all(
-                requests, [holder_pids[r.host] for r in requests], self.id, self._ledger
-            )
+            made = processes.fork_all(requests, [holder_pids[r.host] for r in requests], self.id, self._ledger)
             self.forked += made
         return made
 

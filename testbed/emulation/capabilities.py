@@ -119,9 +119,7 @@ def doctor_table(found: Sequence[Capability] | None = None) -> Table:
         table.add_column(column, overflow="fold")
     for c in probe() if found is None else found:
         mark = "[green]yes[/]" if c.present else "[yellow]no[/]" if c.need is Need.OPTIONAL else "[red]no[/]"
-        table.add_row(
-            c.name, mark, c.detail, c.need.value, "" if c.present else c.meaning, "" if c.present else c.mend
-        )
+        table.add_row(c.name, mark, c.detail, c.need.value, "" if c.present else c.meaning, "" if c.present else c.mend)
     return table
 
 
@@ -172,9 +170,7 @@ def _root() -> str:
     return "user id is 0"
 
 
-@_feature(
-    "namespaces, veth, bridge", Need.CAMPUS, "no hosts, links and switches", "modprobe veth bridge, as root"
-)
+@_feature("namespaces, veth, bridge", Need.CAMPUS, "no hosts, links and switches", "modprobe veth bridge, as root")
 def _bridge_and_veth() -> str:
     _in_scratch()
     return "a veth pair on a bridge, in a namespace"
@@ -186,9 +182,9 @@ def _htb() -> str:
     return "accepted"
 
 
-_feature(
-    "mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True
-)(_program("mnexec", "ifconfig"))
+_feature("mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True)(
+    _program("mnexec", "ifconfig")
+)
 
 # what a campus with enforcement needs
 
@@ -223,10 +219,7 @@ def _bpffs() -> str:
 
 
 @_feature(
-    "delay line",
-    Need.DELAY,
-    "a campus with delay or loss on a link is refused",
-    "apt-get install clang; " + _KERNEL,
+    "delay line", Need.DELAY, "a campus with delay or loss on a link is refused", "apt-get install clang; " + _KERNEL
 )
 def _delay_line() -> str:
     program = compiled()
@@ -284,8 +277,7 @@ def _criu() -> str:
     Need.OPTIONAL,
     "the machine's own limit holds for all namespaces together (1024 unless raised): some 30 hosts that all "
     "talk to each other",
-    "sysctl net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any "
-    "container",
+    "sysctl net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any container",
 )
 def _neighbours() -> str:
     beyond = out_of_reach()

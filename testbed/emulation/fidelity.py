@@ -253,9 +253,7 @@ def judged(
     counted = {f"{name} {'back' if side else 'out'}": each for (name, side), each in line.items()}
     counted = {name: each for name, each in counted.items() if each.seen >= MIN_FRAMES}
     for name, each in (counted | {"all cables together": together(line.values())}).items():
-        words = (
-            f"delay line, {name}, share of {each.seen} frames late by more than a tenth of the delay, or lost"
-        )
+        words = f"delay line, {name}, share of {each.seen} frames late by more than a tenth of the delay, or lost"
         yield Judged(words, each.wrong / max(1, each.seen), bounds.delay_wrong_share)
 
 
@@ -292,11 +290,7 @@ def observed_figures(observed: Mapping[str, Observation]) -> dict[str, float]:
 
 
 def probe_link_rates(
-    campus: LiveCampus,
-    sample: Sequence[tuple[str, str]],
-    *,
-    duration_s: float = 0.5,
-    warm_up_s: float = WARM_UP_S,
+    campus: LiveCampus, sample: Sequence[tuple[str, str]], *, duration_s: float = 0.5, warm_up_s: float = WARM_UP_S
 ) -> list[LinkRate]:
     """Send as fast as TCP can from host to host, one pair after the other, and measure at each receiver.
 

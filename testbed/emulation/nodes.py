@@ -92,9 +92,7 @@ class CampusIntf(Intf):  # type: ignore[misc]
 class CampusLink(Link):  # type: ignore[misc]
     """A cable of the plan. `stop` of Mininet would run a command, the campus removes all at once."""
 
-    def __init__(
-        self, a: tuple[CableEnd, Any, str | None], b: tuple[CableEnd, Any, str | None], prefix: int
-    ) -> None:
+    def __init__(self, a: tuple[CableEnd, Any, str | None], b: tuple[CableEnd, Any, str | None], prefix: int) -> None:
         self.fast = True
         self.intf1 = CampusIntf(a[0], a[1], self, a[2], prefix)
         self.intf2 = CampusIntf(b[0], b[1], self, b[2], prefix)
@@ -156,9 +154,7 @@ class _LazyShell(Node):  # type: ignore[misc]
         if list(cmd[:2]) == ["mnexec", "-cdn"]:
             cmd = ["mnexec", "-cda", str(self._holder()), *cmd[2:]]
         environment = params.pop("env", None) or os.environ
-        process = super()._popen(
-            list(cmd), env={**environment, **self.environment, MARK: self.campus_id}, **params
-        )
+        process = super()._popen(list(cmd), env={**environment, **self.environment, MARK: self.campus_id}, **params)
         if self.on_started:
             self.on_started(process, self.name)
         return process

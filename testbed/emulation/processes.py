@@ -114,9 +114,7 @@ def fork_all(
     forked then end by themselves.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise SetupError(
-            "fork() must be called from the main thread: a child dies with the thread that forked it"
-        )
+        raise SetupError("fork() must be called from the main thread: a child dies with the thread that forked it")
     _flush()
     gc.freeze()
     go_fd, release_fd = os.pipe()
@@ -130,9 +128,7 @@ def fork_all(
             started = identity.start_time(pid) or 0
             made = ForkedProcess(pid, request.label, request.host, request.log, started, os.pidfd_open(pid))
             children.append(made)
-        ledger.record(
-            *({"kind": "process", "pid": c.pid, "start": c.started, "label": c.label} for c in children)
-        )
+        ledger.record(*({"kind": "process", "pid": c.pid, "start": c.started, "label": c.label} for c in children))
         os.write(release_fd, b"g" * len(children))
     except BaseException:
         for child in children:
@@ -147,9 +143,7 @@ def fork_all(
     return children
 
 
-def _child(
-    request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd: int, release_fd: int
-) -> NoReturn:
+def _child(request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd: int, release_fd: int) -> NoReturn:
     """Run the forked process, from its first instruction to its last."""
     status = FAILED
     try:

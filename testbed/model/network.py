@@ -296,9 +296,7 @@ class FluidNetwork:
 
     # ------------------------------------------------------------ sharing
 
-    def _reshare(
-        self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float
-    ) -> list[FluidFlow]:
+    def _reshare(self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float) -> list[FluidFlow]:
         """Set new rates at `level` and below, where the links touched matter."""
         changed: list[FluidFlow] = []
         for lower in range(self._concerned if level == self._research else level, len(self._used)):
@@ -337,10 +335,7 @@ class FluidNetwork:
             for link in touched
             if link in tight
             or (
-                (
-                    caps[link] - used[link] + load[link] + spared[link] > ENOUGH * capacity[link]
-                    or greedy[link]
-                )
+                (caps[link] - used[link] + load[link] + spared[link] > ENOUGH * capacity[link] or greedy[link])
                 and members[link]
                 and self._look(level, link, room)
             )
@@ -385,9 +380,7 @@ class FluidNetwork:
 
 
 def max_min(
-    flows: Sequence[tuple[float, tuple[int, ...]]],
-    room: Mapping[int, float],
-    parallel: Sequence[float] | None = None,
+    flows: Sequence[tuple[float, tuple[int, ...]]], room: Mapping[int, float], parallel: Sequence[float] | None = None
 ) -> list[float]:
     """Return max-min fair rates of flows, each (cap, links), where links without a `room` do not bind.
 

@@ -6,13 +6,7 @@ conversation, then `send.py` and `receive.py`. `intake.py` takes the bytes, and 
 
 from testbed.transfer.messages import Hello, TransferFailed
 from testbed.transfer.receive import CheckpointServer, ReceiveCompleted, ReceiveEvent, ReceiveFailed
-from testbed.transfer.send import (
-    SENDFILE_BYTES,
-    UNSENT_BYTES,
-    SendResult,
-    send_checkpoint,
-    unacknowledged_bytes,
-)
+from testbed.transfer.send import SENDFILE_BYTES, UNSENT_BYTES, SendResult, send_checkpoint, unacknowledged_bytes
 
 __all__ = [
     "SENDFILE_BYTES",

@@ -127,9 +127,7 @@ class Intake:
             return self._taken(lambda: os.readv(self._sock, [memory[offset : offset + most]]), wanted)
         arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most), wanted)
         while rest:
-            rest -= os.splice(
-                self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
-            )
+            rest -= os.splice(self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest)
         return arrived
 
     def _taken(self, read: Callable[[], int], wanted: int) -> int:

@@ -57,12 +57,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
     def of(cls, manifest: Manifest, ticket: int = 0) -> Hello:
         """Return the Hello that offers this manifest."""
         return cls(
-            ticket,
-            manifest.job,
-            manifest.sequence,
-            manifest.payload_bytes,
-            manifest.chunk_bytes,
-            manifest.digest,
+            ticket, manifest.job, manifest.sequence, manifest.payload_bytes, manifest.chunk_bytes, manifest.digest
         )
 
     @property
@@ -121,13 +116,7 @@ class TransferFailed(TestbedError):
     """
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        retryable: bool,
-        bytes_sent: int = 0,
-        chunk: int | None = None,
-        own_fault: bool = False,
+        self, reason: str, *, retryable: bool, bytes_sent: int = 0, chunk: int | None = None, own_fault: bool = False
     ) -> None:
         self.reason, self.retryable, self.own_fault = quoted(reason), retryable, own_fault
         self.bytes_sent, self.chunk = bytes_sent, chunk

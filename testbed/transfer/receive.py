@@ -29,14 +29,7 @@ from typing import Final, TypeVar
 import trio
 from outcome import Outcome, capture
 
-from testbed.checkpoints import (
-    CheckpointDamaged,
-    CheckpointError,
-    CheckpointStore,
-    ChunkMismatch,
-    Manifest,
-    NotStored,
-)
+from testbed.checkpoints import CheckpointDamaged, CheckpointError, CheckpointStore, ChunkMismatch, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.logs import logger
@@ -230,9 +223,7 @@ class _Conversation:
         except RemoteProtocolError as error:
             raise TransferFailed(f"{NOT_UNDERSTOOD}: {error}", retryable=False) from error
         except trio.BrokenResourceError as error:
-            raise TransferFailed(
-                f"the connection broke: {error.__cause__ or error}", retryable=True
-            ) from error
+            raise TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True) from error
         except OSError as error:
             raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
 
@@ -313,9 +304,7 @@ class _Conversation:
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             intake = Intake(sock, stop, reception, server.idle_s, server.limits)
             try:
-                taken = await self._in_thread_beside(
-                    partial(stop_when_cancelled, stop), lambda: intake.take(missing)
-                )
+                taken = await self._in_thread_beside(partial(stop_when_cancelled, stop), lambda: intake.take(missing))
             finally:
                 os.close(stop)
             taken.unwrap()
@@ -342,9 +331,7 @@ class _Conversation:
             result = await self._in_thread_beside(say_busy, work)
         return result.unwrap()
 
-    async def _in_thread_beside(
-        self, task: Callable[[], Awaitable[None]], work: Callable[[], T]
-    ) -> Outcome[T]:
+    async def _in_thread_beside(self, task: Callable[[], Awaitable[None]], work: Callable[[], T]) -> Outcome[T]:
         """Do work in a thread, and a task beside it until that is done; return what it gave or raised."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(task)

@@ -119,9 +119,7 @@ async def send_checkpoint(
                     return False
                 return allowed_bytes() >= most_bytes
 
-            session = SendSession(
-                sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow
-            )
+            session = SendSession(sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow)
             try:
                 await session.converse(Hello.of(manifest, ticket))
             except TransferFailed as failure:
@@ -201,9 +199,7 @@ class SendSession:
                 except RemoteProtocolError as error:
                     return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
                 if message is None:
-                    return TransferFailed(
-                        "the receiver closed the connection without an answer", retryable=True
-                    )
+                    return TransferFailed("the receiver closed the connection without an answer", retryable=True)
                 if not isinstance(message, Busy):
                     return message
             if self._is_too_slow():
@@ -216,9 +212,7 @@ class SendSession:
                 self._alive_s = now_s
             self._unacknowledged_bytes = left
             if now_s - self._alive_s >= self._idle_s:
-                return TransferFailed(
-                    f"the receiver gave no sign of life for {self._idle_s:g} s", retryable=True
-                )
+                return TransferFailed(f"the receiver gave no sign of life for {self._idle_s:g} s", retryable=True)
 
     async def explained(self, store: CheckpointStore, failure: TransferFailed) -> TransferFailed:
         """Return the same failure with its cost, after looking whether the fault is in our own copy."""

@@ -226,13 +226,7 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
 def _safe(name: str) -> str:
     """Return the name of a member, if it stays within. StateMismatch."""
     parts = name.split("/")
-    if (
-        not name
-        or name.startswith("/")
-        or ".." in parts
-        or "\0" in name
-        or len(os.fsencode(name)) > LONGEST_PATH
-    ):
+    if not name or name.startswith("/") or ".." in parts or "\0" in name or len(os.fsencode(name)) > LONGEST_PATH:
         raise StateMismatch(f"an entry of the name {name[:80]!r}")
     return name
 

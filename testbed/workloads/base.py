@@ -162,9 +162,7 @@ def load_workload(name: str, params: Mapping[str, object]) -> Workload:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise SpecError(
-            "workload", name, f"{allowed} that can be imported ({error}; path: {sys.path[:3]})"
-        ) from error
+        raise SpecError("workload", name, f"{allowed} that can be imported ({error}; path: {sys.path[:3]})") from error
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, Workload)):
         own = [
@@ -183,13 +181,7 @@ def params_of(spec: JobSpec) -> dict[str, object]:
 
 
 def number(
-    params: Mapping[str, object],
-    key: str,
-    default: float | None,
-    low: float,
-    high: float,
-    *,
-    whole: bool = False,
+    params: Mapping[str, object], key: str, default: float | None, low: float, high: float, *, whole: bool = False
 ) -> float:
     """Return a number among parameters, checked; for use in `__init__`. Raises SpecError with the key and what is allowed."""
     value = params.get(key, default)

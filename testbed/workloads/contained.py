@@ -79,9 +79,7 @@ class Contained:
         """Take in the next message; False: there is none yet."""
         space = socket.CMSG_SPACE(_CREDENTIALS.size)
         try:
-            message, control, *_ = self._inside.recvmsg(
-                _MESSAGE_BYTES, space, 0 if wait else socket.MSG_DONTWAIT
-            )
+            message, control, *_ = self._inside.recvmsg(_MESSAGE_BYTES, space, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionError:
@@ -107,9 +105,7 @@ class Contained:
             self._pidfd = -1
 
 
-def _become_init(
-    outside: socket.socket, argv: Sequence[str], environment: Mapping[str, str], folder: Path
-) -> NoReturn:
+def _become_init(outside: socket.socket, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> NoReturn:
     """Become process 1 of the namespace."""
     try:
         end_with_parent()
@@ -144,8 +140,6 @@ def _become_program(
         os.chdir(folder)
         os.execvpe(argv[0], list(argv), dict(environment))
     except OSError as error:
-        outside.send(
-            _FAILED + f"{error.filename or argv[0]}: {error.strerror}".encode()[: _MESSAGE_BYTES - 1]
-        )
+        outside.send(_FAILED + f"{error.filename or argv[0]}: {error.strerror}".encode()[: _MESSAGE_BYTES - 1])
     finally:
         os._exit(127)

@@ -113,9 +113,7 @@ def copy_of(workload: Workload) -> StateCopy | None:
     if (own := workload.state_copy()) is not None:
         return own
     parts = workload.parts()
-    return (
-        None if parts is None else PartsCopy(workload.parts, sum(memoryview(each).nbytes for each in parts))
-    )
+    return None if parts is None else PartsCopy(workload.parts, sum(memoryview(each).nbytes for each in parts))
 
 
 def why_not(copy: StateCopy | None) -> str:

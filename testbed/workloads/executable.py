@@ -46,7 +46,9 @@ from testbed.workloads.messages import (
 
 LOOK_S: Final = 0.05  # between two looks for a handler that is waited for
 TELL_S: Final = 0.5  # between two looks at how far it is
-MIN_RUN_S: Final = 1.0  # a program that checkpoints of itself is started again this long after its last start at the earliest
+MIN_RUN_S: Final = (
+    1.0  # a program that checkpoints of itself is started again this long after its last start at the earliest
+)
 LAST_LINE_BYTES: Final = 2048
 # the environment: where its state is, where it may write how many steps it has done, and what it is
 CHECKPOINT_DIRECTORY, STEP_FILE = "RECLAIMNET_CHECKPOINT_DIRECTORY", "RECLAIMNET_STEP_FILE"

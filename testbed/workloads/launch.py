@@ -61,9 +61,7 @@ class ForkServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def launch(
-        self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK
-    ) -> Launched:
+    async def launch(self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK) -> Launched:
         """Fork a job's process in that network and return it. Call it in the main thread. OSError: it could not be forked."""
         beside = [] if network.fd is None else [network.fd]
         async with self._turn:

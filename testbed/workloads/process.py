@@ -132,9 +132,7 @@ class WorkloadProcess:
         where so much cannot be sent.
         """
         if threading.current_thread() is not threading.main_thread():
-            raise LocalProtocolError(
-                "a job is started in the main thread: its life is tied to the thread that forks"
-            )
+            raise LocalProtocolError("a job is started in the main thread: its life is tied to the thread that forks")
         CODEC.encode(order)  # what cannot be sent is known before there is a process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

@@ -89,9 +89,7 @@ class Runner:
             before = workload.step_number
             workload.step()
             if workload.step_number <= before:
-                raise SpecError(
-                    "step_number", workload.step_number, f"{before + 1}: step() has to advance it by one"
-                )
+                raise SpecError("step_number", workload.step_number, f"{before + 1}: step() has to advance it by one")
             due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
             now_s = time.monotonic()
             if now_s >= told_s + TELL_S:
@@ -171,9 +169,7 @@ def _digest(workload: Workload) -> bytes:
     """Return the digest of the workload's verified state. SpecError: it is not bytes."""
     digest = workload.verify()
     if not isinstance(digest, bytes):
-        raise SpecError(
-            "verify()", digest, f"bytes: the digest of the state; this is of type {type(digest).__name__}"
-        )
+        raise SpecError("verify()", digest, f"bytes: the digest of the state; this is of type {type(digest).__name__}")
     return digest
 
 

@@ -152,9 +152,7 @@ class Synthetic(Workload):
         params, view = self.params, memoryview(self._payload)
         for block in range(params.blocks):
             start = block * BLOCK_BYTES
-            if view[start : start + BLOCK_BYTES] != params.block(
-                block, params.version(block, self.step_number)
-            ):
+            if view[start : start + BLOCK_BYTES] != params.block(block, params.version(block, self.step_number)):
                 raise StateMismatch(f"block {block} is not what step {self.step_number} left there")
         return self.digest()
 

@@ -61,9 +61,7 @@ class TensorsCopy(StateCopy):
     They should be of `layouts`, which are emptied where they are not.
     """
 
-    def __init__(
-        self, gathered: Callable[[], tuple[dict[str, Any], Any]], layouts: dict[str, TensorLayout]
-    ) -> None:
+    def __init__(self, gathered: Callable[[], tuple[dict[str, Any], Any]], layouts: dict[str, TensorLayout]) -> None:
         self._gathered, self._layouts_then = gathered, layouts
         self._layouts = dict(layouts)
         self.size_bytes = sum(

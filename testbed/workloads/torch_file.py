@@ -87,9 +87,7 @@ def unflattened(value: Any, tensors: Mapping[str, Any]) -> Any:
 def tree_tensor(tree: Any) -> Any:
     """Return the rest that `flattened` left, as the tensor TREE holds it."""
     text = json.dumps(tree, separators=(",", ":")).encode()
-    return torch.frombuffer(
-        bytearray(text.ljust(-(-len(text) // _TREE_BYTES) * _TREE_BYTES)), dtype=torch.uint8
-    )
+    return torch.frombuffer(bytearray(text.ljust(-(-len(text) // _TREE_BYTES) * _TREE_BYTES)), dtype=torch.uint8)
 
 
 def in_order(tensors: Mapping[str, Any]) -> list[str]:

@@ -51,29 +51,14 @@ try:
     from safetensors.torch import load as read_safetensors
 
     from testbed.workloads.torch_copy import TensorLayout, TensorsCopy, layouts_of, staged
-    from testbed.workloads.torch_file import (
-        TREE,
-        CannotBeSaved,
-        file_pieces,
-        flattened,
-        tree_tensor,
-        unflattened,
-    )
+    from testbed.workloads.torch_file import TREE, CannotBeSaved, file_pieces, flattened, tree_tensor, unflattened
 except ImportError as error:
     raise ImportError(f"{error}: install the extra 'torch' of reclaimnet-testbed") from error
 
 __all__ = ["CannotBeSaved", "TorchTraining"]
 
 # what reading a file that is no state of this model may raise, here and in torch
-MALFORMED: Final = (
-    SafetensorError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+MALFORMED: Final = (SafetensorError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 # cuBLAS sums in an order of its own unless its workspaces are fixed, and torch then refuses to be deterministic
 CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_WORKSPACES: Final = ":4096:8"
@@ -185,9 +170,7 @@ class TorchTraining(Workload):
         digest = hasher.digest()
         loaded = self._as_loaded
         if loaded is not None and loaded.digest != digest:
-            raise StateMismatch(
-                f"the state of step {self.step_number} does not come out of memory as it was saved"
-            )
+            raise StateMismatch(f"the state of step {self.step_number} does not come out of memory as it was saved")
         return digest
 
     @property
@@ -256,7 +239,4 @@ def _gpus_of(tensors: Mapping[str, Any]) -> list[int]:
 def _processors(gpus: Sequence[int]) -> list[str]:
     """Return the properties of torch and its devices on which a state's bits depend."""
     names = [torch.cuda.get_device_name(gpu) for gpu in gpus]
-    return [
-        f"torch {torch.__version__}",
-        *(names or [f"processor with {torch.backends.cpu.get_cpu_capability()}"]),
-    ]
+    return [f"torch {torch.__version__}", *(names or [f"processor with {torch.backends.cpu.get_cpu_capability()}"])]

@@ -64,9 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def marked_tests() -> list[str]:
     """Pytest's arguments for the tests marked `stock_kernel`: only the files that say so, since importing all takes minutes."""
-    files = [
-        path for path in sorted(HERE.parent.glob("test_*.py")) if "mark.stock_kernel" in path.read_text()
-    ]
+    files = [path for path in sorted(HERE.parent.glob("test_*.py")) if "mark.stock_kernel" in path.read_text()]
     return ["-m", "stock_kernel", *(str(path.relative_to(REPOSITORY)) for path in files)]
 
 
@@ -116,15 +114,11 @@ def compiled_decisions() -> dict[str, str]:
 
 def stock_package() -> str:
     """Name of the package that holds Debian's current kernel."""
-    shown = subprocess.run(
-        ["apt-cache", "show", "--no-all-versions", META_PACKAGE], capture_output=True, text=True
-    )
+    shown = subprocess.run(["apt-cache", "show", "--no-all-versions", META_PACKAGE], capture_output=True, text=True)
     for line in shown.stdout.splitlines():
         if line.startswith("Depends: linux-image-"):
             return line.split()[1].rstrip(",")
-    sys.exit(
-        f"apt knows no package {META_PACKAGE}: it is Debian's; `apt-get update` if apt's lists are empty"
-    )
+    sys.exit(f"apt knows no package {META_PACKAGE}: it is Debian's; `apt-get update` if apt's lists are empty")
 
 
 def make_initramfs(kernel: Path, scratch: Path) -> Path:
@@ -157,9 +151,7 @@ def make_initramfs(kernel: Path, scratch: Path) -> Path:
     initrd = scratch / "initrd"
     with initrd.open("wb") as out:
         packing = [busybox, "cpio", "-o", "-H", "newc"]
-        subprocess.run(
-            packing, input=listed.encode(), stdout=out, stderr=subprocess.DEVNULL, cwd=tree, check=True
-        )
+        subprocess.run(packing, input=listed.encode(), stdout=out, stderr=subprocess.DEVNULL, cwd=tree, check=True)
     return initrd
 
 
@@ -168,17 +160,12 @@ def accelerator(kernel: Path, initrd: Path) -> list[str]:
     if os.access(KVM, os.R_OK | os.W_OK):
         trial = qemu(kernel, initrd, ["-accel", "kvm"], "just_boot")
         try:
-            said = subprocess.run(
-                trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_LIMIT_S
-            ).stdout
+            said = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_LIMIT_S).stdout
         except subprocess.TimeoutExpired:
             said = b""
         if b"it boots" in said:
             return ["-accel", "kvm", "-cpu", "host"]
-        print(
-            "there is /dev/kvm, but no guest boots by it: by emulation (TCG), some 20 times slower",
-            flush=True,
-        )
+        print("there is /dev/kvm, but no guest boots by it: by emulation (TCG), some 20 times slower", flush=True)
     return ["-accel", "tcg", "-cpu", "max,la57=off", "-icount", "shift=0", "-rtc", "clock=vm"]
 
 

@@ -204,9 +204,7 @@ def _choose(
     kept.sort(key=by_due)
     names = {each.key for each in kept}
     crowded = {each.key: _crowded(each, kept, share) for each in requests if each.key not in names}
-    for place, request in enumerate(
-        kept
-    ):  # as many as can start when they would rather, the earliest due time first
+    for place, request in enumerate(kept):  # as many as can start when they would rather, the earliest due time first
         kept[place] = request.comfortable
         if not fit(kept):
             kept[place] = request

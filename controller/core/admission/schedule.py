@@ -108,9 +108,7 @@ class Timetable:
         return min((edge for edge in edges if edge > now_s), default=math.inf)
 
 
-def timetable(
-    requests: Iterable[MigrationRequest], now_s: float, share: Mapping[DirectedLink, float]
-) -> Timetable:
+def timetable(requests: Iterable[MigrationRequest], now_s: float, share: Mapping[DirectedLink, float]) -> Timetable:
     """Return a schedule that delivers every migration by its due time, if the rule finds one (see the module).
 
     Otherwise the schedule names those that are late. They are sent too, with what the others leave. Independent of
@@ -151,9 +149,7 @@ class _Freight(NamedTuple):
     share: Floats
 
 
-def _freight(
-    requests: Sequence[MigrationRequest], share: Mapping[DirectedLink, float], now_s: float
-) -> _Freight:
+def _freight(requests: Sequence[MigrationRequest], share: Mapping[DirectedLink, float], now_s: float) -> _Freight:
     """Return the requests in columns. Their links are numbered as they come."""
     number: dict[DirectedLink, int] = {}
     first, crossed, rows = [0], list[int](), list[tuple[float, ...]]()
@@ -167,9 +163,7 @@ def _freight(
         if peak < math.inf and at_s < math.inf:
             instant = peak * (math.nextafter(at_s, math.inf) - at_s)
         rows.append((payload, start_s, due_s, peak, max(payload * EXACT, instant), payload, 0.0))
-    payloads, starts_s, dues_s, peaks, leasts, left, rates = (
-        np.array(rows, dtype=float).reshape(-1, 7).T.copy()
-    )
+    payloads, starts_s, dues_s, peaks, leasts, left, rates = np.array(rows, dtype=float).reshape(-1, 7).T.copy()
     links, shares = np.array(crossed, dtype=np.intp), np.array([share[link] for link in number], dtype=float)
     return _Freight(payloads, starts_s, dues_s, peaks, leasts, left, rates, np.array(first), links, shares)
 
@@ -312,18 +306,10 @@ class Reservation:
             self.slow_until_s = now_s + LAG_S
 
     def request(
-        self,
-        key: str,
-        links: tuple[DirectedLink, ...],
-        cap_bytes_per_s: float,
-        now_s: float,
-        *,
-        movable: bool,
+        self, key: str, links: tuple[DirectedLink, ...], cap_bytes_per_s: float, now_s: float, *, movable: bool
     ) -> MigrationRequest:
         """Build the request for which P3 has to leave room. `movable`: the final snapshot's moment can still be changed."""
         start_s = rather_s = self.start_s
         if self.since_s is None and movable:
             start_s = min(now_s, self.final_at_s) + self.lead_s
-        return MigrationRequest(
-            key, self.left_bytes, self.due_s, 0.0, links, start_s, rather_s, cap_bytes_per_s
-        )
+        return MigrationRequest(key, self.left_bytes, self.due_s, 0.0, links, start_s, rather_s, cap_bytes_per_s)

@@ -132,9 +132,7 @@ def plan_as_printed(jobs: CheckpointJobs, network: Network, capacity: Floats, be
     return _clipped(jobs, rates, best_intervals_s(sending_s, jobs.hazard_per_s), beta)
 
 
-def plan_one_interval(
-    jobs: CheckpointJobs, network: Network, capacity: Floats, beta: float
-) -> CheckpointPlans:
+def plan_one_interval(jobs: CheckpointJobs, network: Network, capacity: Floats, beta: float) -> CheckpointPlans:
     """Plan one interval for all, sqrt(2 C Theta/lambda) of the means of this epoch (paper A, appendix C: B7).
 
     Theta = E[1/b]: the best single interval (Theorem 2's proof). Rates are as in `plan_as_printed`. The tightest loss budget
@@ -156,9 +154,7 @@ class StaticPlanner:
 
     interval_s: float = STATIC_INTERVAL_S
 
-    def __call__(
-        self, jobs: CheckpointJobs, network: Network, capacity: Floats, beta: float
-    ) -> CheckpointPlans:
+    def __call__(self, jobs: CheckpointJobs, network: Network, capacity: Floats, beta: float) -> CheckpointPlans:
         rates = _shared(jobs, network, capacity, np.ones(len(jobs.names)))
         return _plans(jobs, rates, np.full(len(rates), self.interval_s), beta)
 

@@ -24,13 +24,7 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Checkpoint, CheckpointFlow, HostState, JobState
 from controller.core.placement.hazard import expected_reclaims
-from controller.core.placement.select import (
-    Candidates,
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-    Selector,
-)
+from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest, Selector
 from controller.numerics.arrays import Floats
 from controller.numerics.jit import survivals
 from testbed.bounds import LARGEST_SEQUENCE, TRICKLE_BYTES_PER_S
@@ -38,9 +32,7 @@ from testbed.messages import Forget, StartJob
 from topologies.spec import TrafficClass
 
 
-def residual(
-    cluster: Cluster, taken: Callable[[CheckpointFlow], float], *, for_checkpoints: bool = False
-) -> Floats:
+def residual(cluster: Cluster, taken: Callable[[CheckpointFlow], float], *, for_checkpoints: bool = False) -> Floats:
     """Return the room that each link has for reservations when each reserved flow takes `taken(flow)` of it.
 
     `for_checkpoints`: the room for these, which may borrow.
@@ -140,9 +132,7 @@ def choose_host(
         added = crowding_s(cluster, cluster.jobs[wanted.job])
     slowness, expected = mean_slowness[rows], levels[rows] * a_unit if a_unit > 0.0 else np.zeros(len(rows))
     # nothing takes no time, even to nowhere
-    away_s = (
-        slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
-    )
+    away_s = slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
     candidates = Candidates(
         places.names[rows],
         places.buildings[rows],
@@ -185,9 +175,7 @@ EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 TIMEOUT_FACTOR = 10.0  # times what it should take: what is later than that is asked for
 
 
-def dispatch(
-    cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None
-) -> None:
+def dispatch(cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None) -> None:
     """Give a waiting job to a host, with its freshest checkpoint, which the holder sends that can have it there first.
 
     `first` is (cost, delay in s) if paper B counts this dispatch.
@@ -238,9 +226,7 @@ def begin_attempt(
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None
-    cluster.record(
-        facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s)
-    )
+    cluster.record(facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s))
 
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:

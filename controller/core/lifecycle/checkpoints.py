@@ -40,9 +40,7 @@ def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
         stored_by(cluster, host, stored, listed[stored.job])
 
 
-def stored_by(
-    cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, beside: Set[int] = frozenset()
-) -> None:
+def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, beside: Set[int] = frozenset()) -> None:
     """Record that a host holds a checkpoint, verified and fsynced; the first holder completes it.
 
     `beside`: sequences of the same job that the host lists as well.
@@ -86,9 +84,7 @@ def _mismatch(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
     return ""
 
 
-def _complete(
-    cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
-) -> None:
+def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]) -> None:
     """Record the holder; the first one completes the checkpoint, and hosts of no more use delete older copies."""
     job.drop_copies(host.name, stored.sequence, beside)
     job.traces.add(host.name)
@@ -100,9 +96,7 @@ def _complete(
         cluster.record(facts.CheckpointHeld(job.name, stored.sequence, host.name))
         return
     job.completed.add(stored.sequence)
-    cluster.record(
-        facts.CheckpointCompleted(job.name, stored.sequence, stored.step, host.name, stored.payload_bytes)
-    )
+    cluster.record(facts.CheckpointCompleted(job.name, stored.sequence, stored.step, host.name, stored.payload_bytes))
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
     if stored.sequence not in job.taken:

@@ -96,8 +96,7 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
 def goes_between(cluster: Cluster, source: str, destination: str) -> bool:
     """Return whether a migration or recovery is under way between two hosts, so that their way must stay."""
     return any(
-        flow.traffic_class is TrafficClass.PLANNED
-        and (flow.source, flow.destination) == (source, destination)
+        flow.traffic_class is TrafficClass.PLANNED and (flow.source, flow.destination) == (source, destination)
         for flow in cluster.flows.values()
     )
 
@@ -112,11 +111,7 @@ def close_flows(
 ) -> None:
     """Remove all flows that match every given end."""
     for flow in list(cluster.flows.values()):
-        if (
-            job in (None, flow.job)
-            and source in (None, flow.source)
-            and destination in (None, flow.destination)
-        ):
+        if job in (None, flow.job) and source in (None, flow.source) and destination in (None, flow.destination):
             close_flow(cluster, flow, tell=tell)
 
 

@@ -63,13 +63,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
     cluster.record(
         facts.JobRunning(
-            job.name,
-            job.attempt,
-            host.name,
-            message.step,
-            message.digest,
-            message.restored_sequence,
-            downtime_s,
+            job.name, job.attempt, host.name, message.step, message.digest, message.restored_sequence, downtime_s
         )
     )
     landed(cluster, job)
@@ -156,10 +150,7 @@ def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
     """Return whether the host's measured snapshot speed changed enough to affect P1's plan."""
     if known is None:
         return True
-    pairs = (
-        (known.pause_bytes_per_s, told.pause_bytes_per_s),
-        (known.write_bytes_per_s, told.write_bytes_per_s),
-    )
+    pairs = ((known.pause_bytes_per_s, told.pause_bytes_per_s), (known.write_bytes_per_s, told.write_bytes_per_s))
     return any(not now / SPEED_CHANGE <= before <= now * SPEED_CHANGE for before, now in pairs)
 
 

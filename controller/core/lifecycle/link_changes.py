@@ -47,9 +47,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
     if rerouted:
         _replan_moves(cluster, late)
         return
-    constant = [
-        flow for flow in cluster.flows.values() if flow.reservation is None and flow.floor_bytes_per_s > 0.0
-    ]
+    constant = [flow for flow in cluster.flows.values() if flow.reservation is None and flow.floor_bytes_per_s > 0.0]
     for link in wire_bytes_per_s:
         crossing = [f for f in constant if link in cluster.routes.way(f.source, f.destination)]
         floors = sum(flow.floor_bytes_per_s for flow in crossing)
@@ -141,9 +139,7 @@ def _tell_starts(cluster: Cluster) -> None:
     tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
-def _late_by(
-    cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None
-) -> Set[str]:
+def _late_by(cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None) -> Set[str]:
     """Return keys of flows that would miss their reservation on these ways.
 
     `share`: payload bytes/s of each link; None: what may be reserved.
@@ -173,12 +169,8 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
         elif flow.reservation is None:
             floor = flow.floor_bytes_per_s
         if connected and job.move is not None and ends == (job.host, job.move.destination):
-            is_carried = cluster.routes.is_carried(way) and all(
-                cluster.capacity.reservable[link] > 0.0 for link in way
-            )
-            has_room = all(
-                fits(reserved.get(link, 0.0) + floor, cluster.capacity.reservable[link]) for link in way
-            )
+            is_carried = cluster.routes.is_carried(way) and all(cluster.capacity.reservable[link] > 0.0 for link in way)
+            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.capacity.reservable[link]) for link in way)
             if key in late or not is_carried or (floor > 0.0 and not has_room):
                 failing.append(flow)
                 continue

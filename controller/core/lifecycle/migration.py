@@ -24,14 +24,7 @@ from dataclasses import replace
 from math import inf
 
 from controller.core.admission.admission import Admission, emptiest_first
-from controller.core.admission.schedule import (
-    GOODPUT,
-    LAG_S,
-    MARGIN_S,
-    MigrationRequest,
-    Reservation,
-    Timetable,
-)
+from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S, MigrationRequest, Reservation, Timetable
 from controller.core.checkpointing.planner import transfer_s
 from controller.core.lifecycle.attempts import (
     begin_attempt,
@@ -44,14 +37,7 @@ from controller.core.lifecycle.attempts import (
     safe_store,
     start,
 )
-from controller.core.lifecycle.grants import (
-    LEAST_SPAN_S,
-    close_flows,
-    committed,
-    goes_between,
-    open_flow,
-    reservations,
-)
+from controller.core.lifecycle.grants import LEAST_SPAN_S, close_flows, committed, goes_between, open_flow, reservations
 from controller.core.lifecycle.offers import resume
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster

@@ -90,9 +90,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
         return
-    if (
-        _idle_gpus(cluster) - len(cluster.queue.standing()) <= cluster.terms.spare_gpus
-    ):  # all of them are kept
+    if _idle_gpus(cluster) - len(cluster.queue.standing()) <= cluster.terms.spare_gpus:  # all of them are kept
         return
     cluster.offers_made += 1
     number, gpu = cluster.offers_made, cluster.campus.gpu_by_name[host.spec.gpu_model or ""]
@@ -207,9 +205,7 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
         wait_s = max(wait_s, cluster.protocol.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
-    elif cluster.policy.interruption.stays and any(
-        home in known.holders for known in job.checkpoints.values()
-    ):
+    elif cluster.policy.interruption.stays and any(home in known.holders for known in job.checkpoints.values()):
         cluster.homes[job.name] = home
         cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
     elif wait_s > 0.0:

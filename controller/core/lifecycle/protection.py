@@ -21,13 +21,7 @@ from math import inf
 
 import numpy as np
 
-from controller.core.checkpointing.planner import (
-    CheckpointJobs,
-    CheckpointPlans,
-    StaticPlanner,
-    stagger,
-    transfer_s,
-)
+from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans, StaticPlanner, stagger, transfer_s
 from controller.core.lifecycle.attempts import (
     choose_host,
     fair_shares,
@@ -112,15 +106,11 @@ def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) 
         job.interval_s = interval_s
         _protect(cluster, job, interval_s, flow, first_s)
         cluster.record(
-            facts.CheckpointPlanned(
-                job.name, job.attempt, flow.destination, flow.rate_bytes_per_s, interval_s
-            )
+            facts.CheckpointPlanned(job.name, job.attempt, flow.destination, flow.rate_bytes_per_s, interval_s)
         )
 
 
-def _protect(
-    cluster: Cluster, job: JobState, interval_s: float, flow: CheckpointFlow, first_s: float
-) -> None:
+def _protect(cluster: Cluster, job: JobState, interval_s: float, flow: CheckpointFlow, first_s: float) -> None:
     """Order snapshots that are sent in this flow."""
     to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
     cluster.tell(flow.source, Protect(job.name, job.attempt, to, rate, interval_s, first_s))
@@ -139,9 +129,7 @@ def hasten(cluster: Cluster, job: JobState) -> None:
 def _doubled_s(cluster: Cluster, job: JobState, flow: CheckpointFlow, step: int) -> float:
     """Return how long it takes to do the work of these steps again, at least a step and what a checkpoint costs."""
     speed = cluster.hosts[flow.source].speed
-    pause_s = cluster.protocol.pauses_s(
-        float(job.spec.payload_bytes), speed.pause_bytes_per_s if speed else None
-    )
+    pause_s = cluster.protocol.pauses_s(float(job.spec.payload_bytes), speed.pause_bytes_per_s if speed else None)
     sending_s = transfer_s(job.checkpoint_bytes, flow.rate_bytes_per_s) / cluster.checkpoint_share
     return max(pause_s + sending_s, max(1, step) * job.spec.step_s)
 
@@ -150,9 +138,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
     """Order snapshots that stay where they are taken, once an attempt."""
     assert job.host is not None
     job.interval_s = interval_s
-    cluster.tell(
-        job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
-    )
+    cluster.tell(job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s)))
     cluster.record(facts.CheckpointPlanned(job.name, job.attempt, job.host, 0.0, interval_s))
 
 
@@ -240,10 +226,7 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Floats) -> str | None
     The hosts of a switch, such as a lab, leave together. Other rules want a free GPU first, so that the job could go on there.
     """
     assert job.host is not None
-    if (
-        cluster.policy.interruption.central_store
-        and (store := safe_store(cluster, job, job.host, free)) is not None
-    ):
+    if cluster.policy.interruption.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
     weighs = cluster.policy.standby is select_standby  # the way on to a GPU
     for needs_gpu in (False,) if weighs else (True, False):
@@ -254,13 +237,7 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Floats) -> str | None
 
 
 def choose_volunteer(
-    cluster: Cluster,
-    job: JobState,
-    free: Floats,
-    *,
-    needs_gpu: bool,
-    draw: float = 0.0,
-    among: Set[str] | None = None,
+    cluster: Cluster, job: JobState, free: Floats, *, needs_gpu: bool, draw: float = 0.0, among: Set[str] | None = None
 ) -> str | None:
     """Return the policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
     assert job.host is not None

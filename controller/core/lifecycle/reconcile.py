@@ -127,9 +127,7 @@ def reconcile(cluster: Cluster, came: Came, missing: Iterable[str] = ()) -> None
         offer_all(cluster, host)
 
 
-def _reconcile_attempts(
-    cluster: Cluster, host: HostState, hello: m.Hello, ordered: list[tuple[str, int]]
-) -> None:
+def _reconcile_attempts(cluster: Cluster, host: HostState, hello: m.Hello, ordered: list[tuple[str, int]]) -> None:
     """Interrupt what was ordered and is not claimed; stop what runs or is sent without an order."""
     claimed = {(claim.job, claim.attempt): claim for claim in hello.jobs}
     for name, attempt in ordered:
@@ -288,9 +286,7 @@ class Resync:
         """Return hosts whose owners have returned them since their Hellos, in order, and drop these messages."""
         first: dict[str, ev.AgentSaid] = {}
         for event in self.kept:
-            if isinstance(event, ev.AgentSaid) and isinstance(
-                event.message, m.OwnerReturns | m.OwnerReclaims
-            ):
+            if isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReturns | m.OwnerReclaims):
                 first.setdefault(event.host, event)
         found = [event for event in first.values() if isinstance(event.message, m.OwnerReturns)]
         self.kept = [event for event in self.kept if not any(event is each for each in found)]

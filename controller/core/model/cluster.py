@@ -69,16 +69,12 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
-    timeouts: dict[str, Timeout] = field(
-        default_factory=dict
-    )  # job -> until when its phase may last (`reconcile`)
+    timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> until when its phase may last (`reconcile`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
-    places: Places = field(
-        init=False, repr=False
-    )  # volunteers by number, and where they are in the tree of routes
+    places: Places = field(init=False, repr=False)  # volunteers by number, and where they are in the tree of routes
     volunteers: list[HostState] = field(init=False, repr=False)  # in the order of their numbers
     ownerless: list[HostState] = field(init=False, repr=False)  # the others, by name
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent

@@ -83,9 +83,7 @@ class Move:
     destination: str
     deadline_s: float
     began_s: float
-    final_at_s: (
-        float  # when the job is to stop for its final snapshot, at the latest, unless a reservation has it
-    )
+    final_at_s: float  # when the job is to stop for its final snapshot, at the latest, unless a reservation has it
     # the state is there when the notice ends; the job runs later, there if a GPU is held
     rescue: bool = False
 
@@ -303,11 +301,7 @@ class OpenFlows(dict[str, CheckpointFlow]):
     """Open flows by key, in the order of their opening. It changes by `put` and `take` alone."""
 
     def __init__(
-        self,
-        jobs: Mapping[str, JobState],
-        network: Network,
-        paths: PathCache,
-        installation: RouteInstallation,
+        self, jobs: Mapping[str, JobState], network: Network, paths: PathCache, installation: RouteInstallation
     ) -> None:
         super().__init__()
         self._jobs, self._network, self._cache, self._installation = jobs, network, paths, installation

@@ -107,7 +107,9 @@ class Paths:
 # ---------------------------------------------------------------- rates
 
 
-LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+LEAST_FALL = (
+    0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+)
 TRANSFERS = 20  # remembered a link
 MEMORY_S = 300.0  # and no longer than this: a link that no transfer crosses must be able to recover
 LOW_QUANTILE = 0.1
@@ -117,9 +119,7 @@ def migration_share(
     wire_bytes_per_s: Mapping[DirectedLink, float], reserve: ResearchReserve
 ) -> dict[DirectedLink, float]:
     """Return B_mig = B - max(beta B, B_min) of every link, 0 or more, as a payload rate."""
-    return {
-        link: PAYLOAD_SHARE * reserve.migration_share_bytes_per_s(b) for link, b in wire_bytes_per_s.items()
-    }
+    return {link: PAYLOAD_SHARE * reserve.migration_share_bytes_per_s(b) for link, b in wire_bytes_per_s.items()}
 
 
 class LinkCapacity:
@@ -138,9 +138,7 @@ class LinkCapacity:
     spendable: dict[DirectedLink, float]
     # what flows are granted: `spendable_column`, and the whole of links that are draining
     given_column: Floats
-    checkpoint_column: (
-        Floats  # what streams of checkpoints may be planned with: nothing of links that are draining
-    )
+    checkpoint_column: Floats  # what streams of checkpoints may be planned with: nothing of links that are draining
     lent_column: Floats  # what all flows together may be granted
 
     def __init__(
@@ -161,9 +159,7 @@ class LinkCapacity:
         Two things still stand on the whole share: reservations that were made before the others came, and the account
         that every grant is held against. A migration is not broken off because of another's download.
         """
-        self.research.update(
-            {link: min(rate, self.wire[link]) for link, rate in research_bytes_per_s.items()}
-        )
+        self.research.update({link: min(rate, self.wire[link]) for link, rate in research_bytes_per_s.items()})
         self._derive()
 
     def changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:

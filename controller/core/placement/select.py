@@ -424,9 +424,7 @@ def able_to_run(request: PlacementRequest, candidates: Candidates) -> Able | NoD
 
 
 def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> DestinationChoice:
-    return DestinationChoice(
-        str(columns.hosts[row]), score_s, float(there_s[row]), float(columns.survival[row])
-    )
+    return DestinationChoice(str(columns.hosts[row]), score_s, float(there_s[row]), float(columns.survival[row]))
 
 
 def _feasible(

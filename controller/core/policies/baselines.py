@@ -46,13 +46,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.core.placement.select import (
-    Candidates,
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-    able_to_run,
-)
+from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest, able_to_run
 
 SLURM_CHECKPOINT_S = 600.0  # DMTCP, every 10 min (paper A, Appendix C)
 SLURM_REQUEUE_WAIT_S = 120.0  # slurm.conf(5), AuthInfo=cred_expire

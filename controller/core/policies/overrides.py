@@ -26,10 +26,7 @@ def with_overrides(name: str, values: Mapping[str, object]) -> str:
     base, *given = name.split(SIGN)
     merged = {
         **dict(_pair(each) for each in given),
-        **{
-            field: str(value).lower() if isinstance(value, bool) else str(value)
-            for field, value in values.items()
-        },
+        **{field: str(value).lower() if isinstance(value, bool) else str(value) for field, value in values.items()},
     }
     return SIGN.join([base, *(f"{field}={value}" for field, value in sorted(merged.items()))])
 

@@ -231,8 +231,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
     ),
     "tv-fixed-interval": Policy(
-        "P2 and P3; one checkpoint period for everybody, from the means of the epoch",
-        plan=planner.plan_one_interval,
+        "P2 and P3; one checkpoint period for everybody, from the means of the epoch", plan=planner.plan_one_interval
     ),
     "reclaimnet-as-printed": Policy(
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
@@ -305,9 +304,7 @@ SYSTEMS: dict[str, str] = {
     "reclaimnet": "ReclaimNet",
 }
 
-ABLATION: dict[
-    tuple[bool, bool, bool], str
-] = {  # which of P1, P2, P3 are on -> row; by Table IV, two are B5 and B4
+ABLATION: dict[tuple[bool, bool, bool], str] = {  # which of P1, P2, P3 are on -> row; by Table IV, two are B5 and B4
     (False, False, False): "all-off",
     (True, False, False): "only-p1",
     (False, True, False): "only-p2",
@@ -335,9 +332,7 @@ def row_of(name: str) -> Policy:
     return overridden(name, POLICIES)
 
 
-def policy(
-    name: str, time_scale: float = 1.0, *, alpha: float = placement.ALPHA, k_min: int | None = None
-) -> Policy:
+def policy(name: str, time_scale: float = 1.0, *, alpha: float = placement.ALPHA, k_min: int | None = None) -> Policy:
     """Return the row of that name, for a scenario whose durations are `time_scale` times the paper's.
 
     `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no such row, or an

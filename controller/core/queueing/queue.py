@@ -197,12 +197,7 @@ class SpotQueue:
         return None
 
     def offer(
-        self,
-        offer_id: int,
-        now_s: float,
-        memory_bytes: float = math.inf,
-        capability: float = math.inf,
-        host: str = "",
+        self, offer_id: int, now_s: float, memory_bytes: float = math.inf, capability: float = math.inf, host: str = ""
     ) -> Dispatch | Standing | Lapsed:
         """Offer a GPU that became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
 

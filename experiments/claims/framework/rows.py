@@ -16,9 +16,7 @@ def row(
     group: str, system: str, quantity: str, unit: str, found: ConfidenceInterval, note: str = "", **more: Any
 ) -> Value:
     """Return a row with a statistic's interval. `more`: exact, published, p_value."""
-    return Value(
-        group, system, quantity, unit, found.mean, found.low, found.high, found.seeds, note=note, **more
-    )
+    return Value(group, system, quantity, unit, found.mean, found.low, found.high, found.seeds, note=note, **more)
 
 
 def mean_row(
@@ -29,22 +27,14 @@ def mean_row(
 
 
 def paired_row(
-    group: str,
-    system: str,
-    quantity: str,
-    unit: str,
-    first: Sequence[float],
-    second: Sequence[float],
-    **more: Any,
+    group: str, system: str, quantity: str, unit: str, first: Sequence[float], second: Sequence[float], **more: Any
 ) -> Value:
     """Return the mean of first - second, seed by seed, with Wilcoxon's p."""
     found: Paired = paired(first, second)
     return row(group, system, quantity, unit, found.difference, p_value=found.p_value, **more)
 
 
-def curve(
-    group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
-) -> Iterator[Point]:
+def curve(group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats) -> Iterator[Point]:
     """Yield a point at each x, from samples of shape (seeds, points)."""
     numbers = zip(np.asarray(xs, np.float64).tolist(), intervals(samples), strict=True)
     return (Point(group, system, quantity, x, *ends) for x, ends in numbers)

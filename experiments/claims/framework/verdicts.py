@@ -80,9 +80,7 @@ def judge(claim: Claim, values: Values) -> ClaimVerdict:
     verdict = decide(tuple(claim.checks(values)))
     if not claim.corrected:
         return verdict
-    return replace(
-        verdict, subject=", algorithm corrected", because=f"{verdict.because}. Judged is {claim.corrected}"
-    )
+    return replace(verdict, subject=", algorithm corrected", because=f"{verdict.because}. Judged is {claim.corrected}")
 
 
 def decide(checks: Sequence[Check]) -> ClaimVerdict:

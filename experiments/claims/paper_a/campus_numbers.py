@@ -110,7 +110,9 @@ def _over(quantity: str, place: int, note: str = "", is_unforced: bool = False) 
         forced_s = run["online_s"][2] * is_unforced
         return _paid_s(run) - forced_s, run["online_s"][place] - forced_s
 
-    note = f"emergencies, expected, and pauses over the bound of schedules that do not know the future, jobs as here{note}"
+    note = (
+        f"emergencies, expected, and pauses over the bound of schedules that do not know the future, jobs as here{note}"
+    )
     return _share(quantity, "ratio", parts, note)
 
 
@@ -121,10 +123,7 @@ def _useful_days(run: Result) -> tuple[float, float]:
 
 WORK_LOSS = _hours("work loss", lambda run: sum(lost_s(run)), "sum over all interruptions")
 PER_EVENT = _share(
-    "loss per event",
-    "min",
-    lambda run: (sum(lost_s(run)) / 60.0, len(lost_s(run))),
-    "work loss over interruptions",
+    "loss per event", "min", lambda run: (sum(lost_s(run)) / 60.0, len(lost_s(run))), "work loss over interruptions"
 )
 DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a notice interrupted")
 SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
@@ -142,9 +141,7 @@ EXPECTED = _hours(
 # of runs that have an expectation and no replicas
 OVER_ONLINE = _over("over the least on line", 0)
 OVER_WITHIN = _over("over the least within loss budgets", 1, "; proved for rows whose intervals keep 2 L_max")
-UNFORCED = _over(
-    "the same, no forced pauses", 1, "; without the pauses that 2 L_max alone forces on all", True
-)
+UNFORCED = _over("the same, no forced pauses", 1, "; without the pauses that 2 L_max alone forces on all", True)
 PAID = _hours("emergencies, expected, and pauses", _paid_s, "what checkpoints lessen, and what they cost")
 ONLINE_ANY = PAID, LOST_TIME, OVER_ONLINE
 ONLINE = *ONLINE_ANY, OVER_WITHIN, UNFORCED
@@ -201,9 +198,7 @@ def ratio_row(
         return
     p_value = _wilcoxon(metric, first, second)
     system = f"{names[0]} / {names[1]}"
-    yield row(
-        group, system, metric.quantity, "ratio", found, metric.note, published=published, p_value=p_value
-    )
+    yield row(group, system, metric.quantity, "ratio", found, metric.note, published=published, p_value=p_value)
 
 
 def difference_row(
@@ -214,9 +209,7 @@ def difference_row(
     if found is None:
         return
     p_value = _wilcoxon(metric, first, second)
-    yield row(
-        group, f"{names[0]} - {names[1]}", metric.quantity, metric.unit, found, metric.note, p_value=p_value
-    )
+    yield row(group, f"{names[0]} - {names[1]}", metric.quantity, metric.unit, found, metric.note, p_value=p_value)
 
 
 def _wilcoxon(metric: Metric, first: Sequence[Result], second: Sequence[Result]) -> float | None:

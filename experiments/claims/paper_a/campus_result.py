@@ -76,9 +76,7 @@ def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
     for notice in notices(run.facts):
         moved = notice.finished_s is not None and notice.destination is not None
         same = building[notice.source] == building[notice.destination or ""] if moved else None
-        outcome = (
-            "in time" if notice.in_time else "late" if moved else "refused" if notice.degraded else "other"
-        )
+        outcome = "in time" if notice.in_time else "late" if moved else "refused" if notice.degraded else "other"
         hour = notice.at_s / SECONDS_AN_HOUR
         payload_gb = notice.payload_bytes / 1e9
         yield [hour, notice.notice_s, outcome, notice.downtime_s, same, payload_gb]

@@ -16,15 +16,7 @@ from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import drift_runs
 from experiments.claims.paper_a.campus_numbers import ratio_of_sums
 from experiments.claims.paper_a.campus_runs import FULL_SEEDS, QUICK_SEEDS
-from experiments.claims.paper_a.drift_runs import (
-    FACTOR,
-    WINDOWS_H,
-    Drift,
-    losses_by_part,
-    mean_error,
-    play,
-    watch,
-)
+from experiments.claims.paper_a.drift_runs import FACTOR, WINDOWS_H, Drift, losses_by_part, mean_error, play, watch
 from experiments.results.statistics import pooled, pooled_pair
 from experiments.runtime.tasks import Task
 
@@ -60,9 +52,7 @@ def run(config: Config) -> Values:
     for window_h in WINDOWS_H:
         hours = [each["hours"][f"{window_h:g}"] for each in seen]
         note = f"{drift_runs.WATCHED_DAYS * 24.0:g} h: never"
-        rows.append(
-            mean_row(ESTIMATE, name(window_h), "re-converged after", "h", hours, note, published=PRINTED_H)
-        )
+        rows.append(mean_row(ESTIMATE, name(window_h), "re-converged after", "h", hours, note, published=PRINTED_H))
         errors = mean_error(seen, window_h)  # every half day
         curves += curve(ESTIMATE, name(window_h), "error", np.arange(errors.shape[1]) / 2.0, errors)
     return Values(tuple(rows), tuple(curves), settings)
@@ -75,9 +65,7 @@ def _losses(parts: dict[str, list[tuple[Floats, Floats]]]) -> Iterator[Value]:
             if found := pooled(ratio_of_sums, [each[place] for each in some]):
                 yield row(f"{LOSS}, {part}", system, "loss per event", "min", found)
         before, after = ([each[place] for each in some] for place in (0, 1))
-        if found := pooled_pair(
-            ratio_of_sums, after, before, lambda one, other: one / other if other else np.nan
-        ):
+        if found := pooled_pair(ratio_of_sums, after, before, lambda one, other: one / other if other else np.nan):
             published = PRINTED_CHANGE if system == "reclaimnet" else None
             yield row("after / before", system, "loss per event", "ratio", found, published=published)
     for other in SYSTEMS[1:]:
@@ -96,18 +84,14 @@ def checks(values: Values) -> Iterator[Check]:
     change = values.get("after / before", "reclaimnet", "loss per event")
     yield near(ClaimKind.VALUE, "ReclaimNet's loss per event stays within 7 %", change, 1.0, WITHIN)
     soonest = min(
-        (values.find(ESTIMATE, name(w), "re-converged after") for w in WINDOWS_H),
-        key=lambda row: row.measured,
+        (values.find(ESTIMATE, name(w), "re-converged after") for w in WINDOWS_H), key=lambda row: row.measured
     )
     text = f"the estimate re-converges within 18 min (the best: {soonest.system})"
     yield below(ClaimKind.VALUE, text, soonest, PRINTED_H)
     for other in SYSTEMS[1:]:
         apart = values.get(f"{LOSS}, after", f"reclaimnet - {other}", "loss per event")
         yield below(
-            ClaimKind.ORDERING,
-            f"after the drift ReclaimNet loses less per event than {label(other)}",
-            apart,
-            0.0,
+            ClaimKind.ORDERING, f"after the drift ReclaimNet loses less per event than {label(other)}", apart, 0.0
         )
 
 

@@ -98,9 +98,7 @@ def watch(seed: int) -> dict[str, Any]:
     seen = np.searchsorted(np.array(moments), grid, side="right").astype(np.float64)
     step = np.array([owners.exposure(float(t), float(t) + STEP_S) for t in grid]) * owners.emergency_share
     lent = np.zeros(len(grid) + 1)
-    for _, from_s, until_s in lent_spells(
-        trace, [host.name for host in scenario.volunteers], scenario.duration_s
-    ):
+    for _, from_s, until_s in lent_spells(trace, [host.name for host in scenario.volunteers], scenario.duration_s):
         lent[min(len(grid), math.ceil(from_s / STEP_S))] += 1.0
         lent[min(len(grid), math.ceil(until_s / STEP_S))] -= 1.0
     expected = np.concatenate([[0.0], np.cumsum(np.cumsum(lent[:-1]) * step)])[:-1]

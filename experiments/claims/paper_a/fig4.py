@@ -44,9 +44,7 @@ def run(config: Config) -> Values:
             note = f"from notice to running again, notice {LONG_S:g} s"
             rows.append(mean_row(group, system, "completion", "s", times, note))
         for other in SYSTEMS[1:]:
-            first, second = (
-                [each["in_time"] / k for each in runs[name, k, SHORT_S]] for name in (SYSTEMS[0], other)
-            )
+            first, second = ([each["in_time"] / k for each in runs[name, k, SHORT_S]] for name in (SYSTEMS[0], other))
             rows.append(paired_row(group, f"{SYSTEMS[0]} - {other}", "in time", "of K'", first, second))
     for system in SYSTEMS:
         bends = []
@@ -75,15 +73,10 @@ def checks(values: Values) -> Iterator[Check]:
     """Yield the checks of the paper's statements, from the values alone."""
     late = values.find(COMPARED, "no-tc-bpf", "admitted and late")
     yield above(
-        ClaimKind.ORDERING,
-        "no-tc-bpf: with 7 at once, migrations that it let begin miss their window",
-        late,
-        0.0,
+        ClaimKind.ORDERING, "no-tc-bpf: with 7 at once, migrations that it let begin miss their window", late, 0.0
     )
     more = values.find(COMPARED, "reclaimnet - no-tc-bpf", "in time")
-    yield above(
-        ClaimKind.ORDERING, "with 7 at once, P3 brings more home in time than no admission", more, 0.0
-    )
+    yield above(ClaimKind.ORDERING, "with 7 at once, P3 brings more home in time than no admission", more, 0.0)
     for system in SYSTEMS:
         alone, seven = (values.find(f"{k} at once", system, "completion") for k in (1, MOST))
         kind = ClaimKind.ORDERING if system == "no-tc-bpf" else ClaimKind.BEYOND
@@ -93,9 +86,7 @@ def checks(values: Values) -> Iterator[Check]:
     text = "no-tc-bpf: completion grows linearly with K' (its mean is that of a straight line)"
     yield near(ClaimKind.VALUE, text, bend, 1.0, STRAIGHT)
     better = values.find(COMPARED, "reclaimnet - reclaimnet-as-printed", "in time")
-    yield above(
-        ClaimKind.BEYOND, "with 7 at once, rates over time admit more than the printed rule", better, 0.0
-    )
+    yield above(ClaimKind.BEYOND, "with 7 at once, rates over time admit more than the printed rule", better, 0.0)
 
 
 _SIZES = {f"{k} at once": float(k) for k in range(1, MOST + 1)}

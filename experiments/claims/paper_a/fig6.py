@@ -43,18 +43,14 @@ def _loss_of_class(place: int, run: Result) -> Floats:
 
 def _downtime_within(hours: tuple[float, float], run: Result) -> Floats:
     announced = [each for each in run["interruptions"] if each[3] != EMERGENCY and each[5] is not None]
-    return np.array(
-        [each[5] for each in announced if hours[0] <= each[0] % 24.0 < hours[1]], dtype=np.float64
-    )
+    return np.array([each[5] for each in announced if hours[0] <= each[0] % 24.0 < hours[1]], dtype=np.float64)
 
 
 def _at_peaks(metric: Metric) -> Metric:
     """Return the metric of the interruptions within the peaks alone."""
 
     def samples(run: Result) -> Floats:
-        within = [
-            each for each in run["interruptions"] if any(a <= each[0] % 24.0 < b for a, b in PEAK_HOURS)
-        ]
+        within = [each for each in run["interruptions"] if any(a <= each[0] % 24.0 < b for a, b in PEAK_HOURS)]
         return metric.samples({**run, "interruptions": within})
 
     return replace(metric, samples=samples)
@@ -88,9 +84,7 @@ def run(config: Config) -> Values:
         rows += _rows(name, metric, {system: runs["day", system] for system in MOVING})
     for metric in (numbers.DOWNTIME, numbers.SUCCESS):
         pair = (B7, "reclaimnet")
-        rows += numbers.difference_row(
-            PEAKS, _at_peaks(metric), pair, *(runs["day", system] for system in pair)
-        )
+        rows += numbers.difference_row(PEAKS, _at_peaks(metric), pair, *(runs["day", system] for system in pair))
     return Values(tuple(rows), (), settings(size.days, size.seeds, {s: runs["class", s] for s in SYSTEMS}))
 
 
@@ -105,32 +99,21 @@ def checks(values: Values) -> Iterator[Check]:
     for name in CLASSES:
         for other in ("slurm-pr", "static", "random-dst"):
             apart = values.get(f"{name}, apart", f"reclaimnet - {other}", lost)
-            yield below(
-                ClaimKind.ORDERING, f"{name}: ReclaimNet loses less per event than {label(other)}", apart, 0.0
-            )
+            yield below(ClaimKind.ORDERING, f"{name}: ReclaimNet loses less per event than {label(other)}", apart, 0.0)
         measured, bound = (values.get(name, system, lost) for system in ("reclaimnet", ORACLE))
         most = NEAR_ORACLE * bound.measured if bound is not None else 0.0
         yield at_most(
-            ClaimKind.VALUE,
-            f"{name}: within 12 % of the oracle's schedule",
-            None if bound is None else measured,
-            most,
+            ClaimKind.VALUE, f"{name}: within 12 % of the oracle's schedule", None if bound is None else measured, most
         )
-    longer, fewer = (
-        values.get(PEAKS, f"{B7} - reclaimnet", quantity) for quantity in ("downtime", "success")
-    )
+    longer, fewer = (values.get(PEAKS, f"{B7} - reclaimnet", quantity) for quantity in ("downtime", "success"))
     yield above(ClaimKind.ORDERING, "at peak hours jobs are down for longer with B7", longer, 0.0)
-    yield below(
-        ClaimKind.ORDERING, "at peak hours fewer jobs are handed over without loss with B7", fewer, 0.0
-    )
+    yield below(ClaimKind.ORDERING, "at peak hours fewer jobs are handed over without loss with B7", fewer, 0.0)
     off_peak = values.get(OFF_PEAK, "reclaimnet", "downtime")
     for regime in REGIMES:
         if regime != OFF_PEAK:
             median = None if off_peak is None else values.get(regime, "reclaimnet", "downtime")
             target = 1.0 if off_peak is None else off_peak.measured
-            yield near(
-                ClaimKind.VALUE, f"{regime}: median downtime within 10 % of off-peak", median, target, 0.1
-            )
+            yield near(ClaimKind.VALUE, f"{regime}: median downtime within 10 % of off-peak", median, target, 0.1)
 
 
 PANELS = (

@@ -19,13 +19,7 @@ from experiments.results.statistics import pooled
 from topologies.files import campus54
 
 SYSTEMS = ("reclaimnet", "bamboo", "no-migration", "slurm-pr", "reclaimnet-as-printed")
-PUBLISHED = {
-    "reclaimnet": 68.7,
-    "reclaimnet-as-printed": 68.7,
-    "bamboo": 58.7,
-    "no-migration": 31.2,
-    "slurm-pr": 38.1,
-}
+PUBLISHED = {"reclaimnet": 68.7, "reclaimnet-as-printed": 68.7, "bamboo": 58.7, "no-migration": 31.2, "slurm-pr": 38.1}
 PRINTED_APART = 37.5  # points over no migration: the figure's caption
 GROUP, APART, BOUND = "whole run", "ReclaimNet less others", "what the load can fill"
 GPU_HOURS, DAYS = 4890.0, 61.0  # section IX-A
@@ -59,9 +53,7 @@ def run(config: Config) -> Values:
     curves: list[Point] = []  # day by day, all seeds together; days on which no job was begun have no point
     for system in SYSTEMS:
         for day in range(min(len(each["days"]) for each in runs[system])):
-            samples = [
-                np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs[system]
-            ]
+            samples = [np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs[system]]
             if (found := pooled(ratio_of_sums, samples)) is not None:
                 mean = found.mean, found.low, found.high
                 curves.append(Point(GROUP, system, UTILISATION.quantity, day + 1.0, *mean))
@@ -82,11 +74,7 @@ def checks(values: Values) -> Iterator[Check]:
     yield near(ClaimKind.VALUE, "ReclaimNet keeps 68.7 % of GPU time useful", measured, 68.7, 0.05)
     bound = values.find(BOUND, "any system", quantity)
     yield near(
-        ClaimKind.BEYOND,
-        "the load of section IX-A could fill 68.7 % of the campus's GPU time",
-        bound,
-        68.7,
-        0.05,
+        ClaimKind.BEYOND, "the load of section IX-A could fill 68.7 % of the campus's GPU time", bound, 68.7, 0.05
     )
 
 

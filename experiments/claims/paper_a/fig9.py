@@ -67,9 +67,7 @@ def run(config: Config) -> Values:
         lacking = [100.0 * each["degradation"] for each in of_value]
         name = cell("beta_p3", value)
         rows.append(mean_row("beta_p3", name, DEGRADATION, "%", lacking, "in a wave of seven"))
-    return Values(
-        tuple(rows), (), settings(size.days, size.seeds, {cell(*case): some for case, some in runs.items()})
-    )
+    return Values(tuple(rows), (), settings(size.days, size.seeds, {cell(*case): some for case, some in runs.items()}))
 
 
 def checks(values: Values) -> Iterator[Check]:
@@ -86,9 +84,7 @@ def checks(values: Values) -> Iterator[Check]:
                     text = f"{name}: no effect on {quantity}: every run is that of the default"
                     yield Check(ClaimKind.BEYOND, text, ClaimOutcome.HOLDS, "nothing is compared")
                     continue
-                yield near(
-                    ClaimKind.VALUE, f"{name}: {quantity} within 6.4 % of the default's", ratio, 1.0, FLAT
-                )
+                yield near(ClaimKind.VALUE, f"{name}: {quantity} within 6.4 % of the default's", ratio, 1.0, FLAT)
                 text = f"{name}: {quantity} is not 6.4 % less than the default's, which is near the minimum"
                 yield above(ClaimKind.ORDERING, text, ratio, 1.0 - FLAT)
     for value in SWEEPS["beta_p3"]:
@@ -99,6 +95,5 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 PANELS = tuple(
-    Panel(metric.quantity, f"{metric.quantity}, {metric.unit}", tuple(SWEEPS))
-    for metric in (WORK_LOSS, DOWNTIME)
+    Panel(metric.quantity, f"{metric.quantity}, {metric.unit}", tuple(SWEEPS)) for metric in (WORK_LOSS, DOWNTIME)
 )

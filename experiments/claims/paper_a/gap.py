@@ -20,10 +20,7 @@ from experiments.runtime.tasks import Task
 from experiments.theory.paper_a.theorems import adaptivity_gap
 
 PRINTED_CORRELATION = 0.39  # of hazard and 1/B, F4
-PRINTED_GAP, PRINTED_MEASURED = (
-    5.2,
-    6.7,
-)  # per cent: predicted in section V-D, and B7 over ReclaimNet in Table III
+PRINTED_GAP, PRINTED_MEASURED = (5.2, 6.7)  # per cent: predicted in section V-D, and B7 over ReclaimNet in Table III
 CORRELATIONS = (-0.18, 0.0, PRINTED_CORRELATION, 0.8)
 DAY_S = 86_400.0
 LENGTHS_S = (600.0, 1800.0, 7200.0, 21_600.0, DAY_S)
@@ -67,9 +64,7 @@ def run(config: Config) -> Values:
         rows.append(mean_row(group, name, "predicted gap", "%", predicted, note))
         note = "cost of the best fixed interval over that of Lemma 1's, less 1"
         exact = 100.0 * predicted_gap(correlation) if is_still else None
-        rows.append(
-            mean_row(group, name, "measured gap", "%", measured, note, exact=exact, published=published)
-        )
+        rows.append(mean_row(group, name, "measured gap", "%", measured, note, exact=exact, published=published))
     rows += _campus(config)
     settings = {
         "runs": f"{len(seeds)} seeds; {EPOCHS[DAY_S]} epochs of a day each, more of shorter ones",
@@ -93,11 +88,11 @@ def _campus(config: Config) -> Iterator[Value]:
     yield mean_row(ON_CAMPUS, TV_FI, "predicted gap", "%", predicted, note)
     systems = TV_FI, "reclaimnet"
     fixed, adaptive = gather({system: size.runs(system) for system in systems}, config).values()
-    apart = WORK_LOSS.compared(
-        fixed, adaptive, lambda one, other: 100.0 * (one / other - 1.0) if other else math.nan
-    )
+    apart = WORK_LOSS.compared(fixed, adaptive, lambda one, other: 100.0 * (one / other - 1.0) if other else math.nan)
     if apart is not None:
-        note = "work loss of one interval for all (B7, which prices a checkpoint by its write) over ReclaimNet's, less 1"
+        note = (
+            "work loss of one interval for all (B7, which prices a checkpoint by its write) over ReclaimNet's, less 1"
+        )
         yield row(ON_CAMPUS, TV_FI, "measured gap", "%", apart, note, published=PRINTED_MEASURED)
 
 
@@ -108,27 +103,14 @@ def checks(values: Values) -> Iterator[Check]:
         name = f"correlation {correlation:+g}"
         measured, predicted = (values.find(group, name, f"{what} gap") for what in ("measured", "predicted"))
         yield above(
-            ClaimKind.ORDERING,
-            f"{name}: following the state costs less than any fixed interval",
-            measured,
-            0.0,
+            ClaimKind.ORDERING, f"{name}: following the state costs less than any fixed interval", measured, 0.0
         )
         text = f"{name}: the gap measured is the gap predicted"
         yield near(ClaimKind.VALUE, text, measured, predicted.measured, TOLERANCE)
-    printed = values.find(
-        "the paper's moments", f"eq. (6), correlation {PRINTED_CORRELATION:+g}", "predicted gap"
-    )
-    yield near(
-        ClaimKind.VALUE,
-        "eq. (6) gives 5.2 % for the moments that the paper prints",
-        printed,
-        PRINTED_GAP,
-        0.05,
-    )
+    printed = values.find("the paper's moments", f"eq. (6), correlation {PRINTED_CORRELATION:+g}", "predicted gap")
+    yield near(ClaimKind.VALUE, "eq. (6) gives 5.2 % for the moments that the paper prints", printed, PRINTED_GAP, 0.05)
     without = values.find("the paper's moments", "eq. (6), correlation +0", "predicted gap")
-    yield near(
-        ClaimKind.BEYOND, "eq. (6) gives 5.2 % if their correlation is left out", without, PRINTED_GAP, 0.05
-    )
+    yield near(ClaimKind.BEYOND, "eq. (6) gives 5.2 % if their correlation is left out", without, PRINTED_GAP, 0.05)
     apart = values.find(group, f"correlation {PRINTED_CORRELATION:+g}", "measured gap")
     none = values.find(group, "correlation +0", "measured gap")
     text = "hazard and slowness rising together shrinks the gap (the paper tells it the other way)"

@@ -96,24 +96,13 @@ def trace_of(wave: Wave) -> Trace:
     jobs = tuple(
         JobArrival(
             1.0 + number,
-            JobDraw(
-                f"j{number + 1}",
-                round(_payload().quantile(draws.random())),
-                100_000,
-                1.0,
-                1.0,
-                10e9,
-                0.0,
-                300.0,
-            ),
+            JobDraw(f"j{number + 1}", round(_payload().quantile(draws.random())), 100_000, 1.0, 1.0, 10e9, 0.0, 300.0),
         )
         for number in range(HOSTS)
     )
     elsewhere = tuple(f"h{HOSTS + number}" for number in range(1, HOSTS + 1))
     lent = [OwnerEvent(ELSEWHERE_LENT_S, host, "return") for host in elsewhere]
-    taken = [
-        OwnerEvent(wave.at_s, f"h{number + 1}", "reclaim", wave.notice_s) for number in range(wave.together)
-    ]
+    taken = [OwnerEvent(wave.at_s, f"h{number + 1}", "reclaim", wave.notice_s) for number in range(wave.together)]
     return Trace(f"a wave of {wave.together}", jobs, (*lent, *taken), elsewhere)
 
 

@@ -36,13 +36,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "bamboo": {"work loss": 4.5, "downtime": 75, "success": 85.4, DEGRADATION: 8.2, "utilisation": 58.7},
     "random-dst": {"work loss": 3.8, "downtime": 98, "success": 84.2, DEGRADATION: 7.3, "utilisation": 59.1},
     "no-tc-bpf": {"work loss": 3.1, "downtime": 71, "success": 88.9, DEGRADATION: 31.0, "utilisation": 65.3},
-    "tv-fixed-interval": {
-        "work loss": 3.0,
-        "downtime": 64,
-        "success": 90.4,
-        DEGRADATION: 2.9,
-        "utilisation": 67.5,
-    },
+    "tv-fixed-interval": {"work loss": 3.0, "downtime": 64, "success": 90.4, DEGRADATION: 2.9, "utilisation": 67.5},
     PRINTED: {"work loss": 2.8, "downtime": 61, "success": 91.3, DEGRADATION: 2.8, "utilisation": 68.7},
     OURS: {"work loss": 2.8, "downtime": 61, "success": 91.3, DEGRADATION: 2.8, "utilisation": 68.7},
     ORACLE: {"work loss": 2.6, "downtime": 53, "success": 94.1, DEGRADATION: 0.0, "utilisation": 71.4},
@@ -69,29 +63,21 @@ def run(config: Config) -> Values:
     systems, size = systems_of(config), size_of(config)
     runs = gather({system: size.runs(system) for system in systems}, config)
     rows = [
-        value
-        for system in systems
-        for value in numbers.metric_rows(GROUP, system, runs[system], PUBLISHED.get(system))
+        value for system in systems for value in numbers.metric_rows(GROUP, system, runs[system], PUBLISHED.get(system))
     ]
     for system in systems:
-        rows += numbers.metric_rows(
-            PARTS, system, runs[system], None, (*numbers.LOST_PARTS, numbers.OVER_BUDGET)
-        )
+        rows += numbers.metric_rows(PARTS, system, runs[system], None, (*numbers.LOST_PARTS, numbers.OVER_BUDGET))
         if has_expectation(runs[system]):
             rows += numbers.metric_rows(PARTS, system, runs[system], None, (numbers.EXPECTED,))
         rows += numbers.metric_rows(RESEARCH, system, runs[system], None, numbers.RESEARCH)
     rows += degradations(
-        GROUP,
-        {system: PUBLISHED.get(system, {}).get(DEGRADATION) for system in systems if system != ORACLE},
-        config,
+        GROUP, {system: PUBLISHED.get(system, {}).get(DEGRADATION) for system in systems if system != ORACLE}, config
     )
     rows += _ratios(runs)
     for system in systems:
         if all(run["online_s"] is not None for run in runs[system]):
             over = numbers.OVER_BUDGET.of(runs[system])
-            keeps = (
-                over is not None and over.mean <= MAX_OVER
-            )  # the bound within budgets is for those that do
+            keeps = over is not None and over.mean <= MAX_OVER  # the bound within budgets is for those that do
             metrics = numbers.ONLINE if keeps else numbers.ONLINE_ANY
             rows += numbers.metric_rows(ONLINE, system, runs[system], None, metrics)
     return Values(tuple(rows), (), settings(size.days, size.seeds, runs))

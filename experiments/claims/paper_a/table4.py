@@ -53,9 +53,7 @@ def run(config: Config) -> Values:
     for subset, printed in PUBLISHED.items():
         published = {"work loss": printed[0], "downtime": printed[1]}
         rows += numbers.metric_rows(GROUP, ABLATION[subset], runs[subset], published)
-    rows += degradations(
-        GROUP, {ABLATION[subset]: printed[2] for subset, printed in PUBLISHED.items()}, config
-    )
+    rows += degradations(GROUP, {ABLATION[subset]: printed[2] for subset, printed in PUBLISHED.items()}, config)
     for protocol, with_it, without in _steps():
         metric = numbers.DOWNTIME if protocol == 2 else numbers.WORK_LOSS
         published_ratio = PUBLISHED[with_it][protocol - 1] / PUBLISHED[without][protocol - 1]
@@ -94,9 +92,7 @@ def checks(values: Values) -> Iterator[Check]:
     text = f"P1 alone takes off {PART_OF_P1:g} % of the work loss that all three do"
     yield near(ClaimKind.VALUE, text, values.get(PARTS, "P1", "work loss"), PART_OF_P1, 0.1)
     more = values.get(BESIDE, "none - bamboo", "work loss")
-    yield above(
-        ClaimKind.ORDERING, "with none of the three more work is lost than with Bamboo (E7)", more, 0.0
-    )
+    yield above(ClaimKind.ORDERING, "with none of the three more work is lost than with Bamboo (E7)", more, 0.0)
     for protocol, with_it, without in _steps():
         is_p2 = protocol == 2
         quantity, what = ("downtime", "shortens downtime") if is_p2 else ("work loss", "reduces work loss")

@@ -120,9 +120,7 @@ def panels(cases: Sequence[LearningCase]) -> tuple[Panel, ...]:
                 log="xy",
                 marks={f"target {exact.delta_h:g} h": exact.delta_h},
             ),
-            Panel(
-                "r", f"r: {case.group}", of, x=x, log="xy", marks={f"theory {exact.r_star:.3f}": exact.r_star}
-            ),
+            Panel("r", f"r: {case.group}", of, x=x, log="xy", marks={f"theory {exact.r_star:.3f}": exact.r_star}),
         ]
     return tuple(found)
 
@@ -196,7 +194,6 @@ def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[
     for first, second, quantity in pairs:
         unit, note = QUANTITIES[quantity]
         samples = zip(
-            *((one[quantity], two[quantity]) for one, two in zip(mine[first], mine[second], strict=False)),
-            strict=True,
+            *((one[quantity], two[quantity]) for one, two in zip(mine[first], mine[second], strict=False)), strict=True
         )
         yield paired_row(case.group, f"{first} - {second}", quantity, unit, *samples, note=note)

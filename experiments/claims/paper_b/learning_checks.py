@@ -43,11 +43,7 @@ def checks(cases: Sequence[LearningCase], values: Values) -> Iterator[Check]:
                 case,
                 f"{group}: {name}",
                 [near(kind, f"keeps {exact.delta_h:g} h", delay, exact.delta_h, tolerance)],
-                [
-                    near(kind, "costs what it must", price, cost, tolerance)
-                    for cost in wanted
-                    if cost is not None
-                ],
+                [near(kind, "costs what it must", price, cost, tolerance) for cost in wanted if cost is not None],
             )
         early = {
             (name, what): values.find(group, name, f"early {what}")
@@ -55,10 +51,7 @@ def checks(cases: Sequence[LearningCase], values: Values) -> Iterator[Check]:
             for what in ("delay", "cost")
         }
         kind = ClaimKind.ORDERING
-        for name, at_first, others, cost in (
-            (small, below, above, "dearer"),
-            (large, above, below, "cheaper"),
-        ):
+        for name, at_first, others, cost in ((small, below, above, "dearer"), (large, above, below, "cheaper")):
             side = f"begins {'below' if name == small else 'above'} delta"
             yield from _once(
                 case,

@@ -123,8 +123,7 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
         "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
         f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ReclaimNet, either to within "
         f"{TOLERANCE:g} %; broken by " + (_told_breaches(values, cases) or "no row"),
-        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
-        or "none, in any run",
+        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]})) or "none, in any run",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
     }
 
@@ -132,9 +131,7 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
 def _counted(values: Values, cases: Sequence[str], quantity: str) -> str:
     """Return the number of cases in which `reclaimnet` is first, not distinguishable from first, and behind."""
     outcomes = Counter(standing(values, case, quantity).outcome for case in cases)
-    first, level, behind = (
-        outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
-    )
+    first, level, behind = (outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS))
     return f"first in {first} of {len(cases)} cases, not distinguishable from first in {level}, behind in {behind}"
 
 

@@ -19,14 +19,7 @@ from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.table3 import OURS
 from experiments.claims.policy_comparison import ranking
-from experiments.claims.policy_comparison.owner_records import (
-    LOAD,
-    MAX_DAYS,
-    QUICK_DAYS,
-    TraceCase,
-    TraceRun,
-    cases,
-)
+from experiments.claims.policy_comparison.owner_records import LOAD, MAX_DAYS, QUICK_DAYS, TraceCase, TraceRun, cases
 from experiments.claims.policy_comparison.ranking import JUDGED, QUANTITIES, WORST, numbers
 from experiments.runtime.tasks import Result
 from topologies.errors import SpecError
@@ -58,9 +51,7 @@ def run(config: Config) -> Values:
     return replace(values, settings=settings)
 
 
-def _over_records(
-    cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]
-) -> Iterator[Value]:
+def _over_records(cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
     """Yield differences between `reclaimnet` and each other row over all records of one file.
 
     Records of several files are left out: they hold the same owners. Records have the same seeds, as campuses do
@@ -83,9 +74,7 @@ def _over_records(
         unit, _ = QUANTITIES[quantity]
         mean = {s: [fmean(numbers(quantity, some[s])) for some in of_record.values()] for s in systems}
         for system in systems:
-            yield mean_row(
-                ALL, system, quantity, unit, mean[system], "of a run; the interval is over records"
-            )
+            yield mean_row(ALL, system, quantity, unit, mean[system], "of a run; the interval is over records")
         for other in systems:
             if other != OURS:
                 yield paired_row(ALL, f"{OURS} - {other}", quantity, unit, mean[OURS], mean[other])

@@ -88,9 +88,7 @@ def demo_scenario(
         ),
         # Periods that, played, are within what processes and sockets can keep: a lease of 3 s, an epoch of half a second.
         # Checkpoints as seldom as paper A's: live, one machine carries the bytes of all hosts.
-        protocol=Protocol(
-            restart_s=16.0, control_period_s=20.0, lease_s=120.0, snapshots="copy", checkpoint_share=0.2
-        ),
+        protocol=Protocol(restart_s=16.0, control_period_s=20.0, lease_s=120.0, snapshots="copy", checkpoint_share=0.2),
         # Erlangs = arrival rate times mean run time. Steps of 0.25 s played, so that a second of work is four steps.
         jobs=Jobs(
             interarrival=InverseLaw("exponential", RUN_TIME.mean() / (OFFERED * hosts)),
@@ -147,9 +145,7 @@ def _research(campus: Campus, hosts: int) -> tuple[ResearchFlow, ...]:
     if hosts < 6:
         room = next(host.name for host in campus.hosts if host.building == presets.ROOM)
         return (ResearchFlow("h1", room),) if hosts > 1 else ()
-    ends = [next(h.name for h in campus.hosts if h.building == b.name) for b in campus.buildings[:-1]][
-        : hosts // 4
-    ]
+    ends = [next(h.name for h in campus.hosts if h.building == b.name) for b in campus.buildings[:-1]][: hosts // 4]
     if len(ends) < 2:
         ends = [ends[0], f"h{hosts}"]
     ring = list(zip(ends, [*ends[1:], ends[0]], strict=True))

@@ -77,18 +77,14 @@ def dumps(scenario: Scenario) -> str:
 def examples() -> tuple[str, ...]:
     """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one. Sweeps are left out."""
     names = reading.example_names(EXAMPLES)
-    return tuple(
-        name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
-    )
+    return tuple(name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text()))
 
 
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     """Return the scenario of what a TOML text holds. SpecError as `loads`, without a source."""
     table = Table(tables)
     name = keys.text("the name of the scenario").read(table, "name")
-    campus = table.take(
-        "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'
-    )
+    campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"')
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)

@@ -202,7 +202,5 @@ def check_order(events: tuple[OwnerEvent, ...], key: str, away: Collection[str] 
             state = "begins away" if begins == "reclaim" else "hosts begin lent"
             raise SpecError(f"{key}.{event.host}", event.kind, f"{allowed} at {event.at_s:g} s: {state}")
         if before and event.at_s < before.gone_s:
-            raise SpecError(
-                f"{key}.{event.host}", event.at_s, f"a return after the notice, {before.gone_s:g} s"
-            )
+            raise SpecError(f"{key}.{event.host}", event.at_s, f"a return after the notice, {before.gone_s:g} s")
         last[event.host] = event

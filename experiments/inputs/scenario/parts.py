@@ -33,9 +33,7 @@ class Jobs:
     # with `count`: what all run times add up to; 0: as they are drawn
     work_s: float = quantity(D.DURATION, 0.0)
     # of its checkpoints
-    payload: InverseLaw = field(
-        default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE)
-    )
+    payload: InverseLaw = field(default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE))
     # on a GPU, without interruptions
     run_time: InverseLaw = field(
         default=InverseLaw("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)
@@ -76,9 +74,7 @@ class LinkEvent:
         if self.drain_s is not None and (self.up is not False or self.drain_s > self.at_s):
             raise SpecError("events.drain", self.drain_s, "of an event with up = false, at most its time")
         if not self.changes:
-            raise SpecError(
-                "events", f"nothing at {self.at_s:g} s", "at least one of rate, delay, loss, jitter, up"
-            )
+            raise SpecError("events", f"nothing at {self.at_s:g} s", "at least one of rate, delay, loss, jitter, up")
 
     @property
     def changes(self) -> dict[str, float | bool]:

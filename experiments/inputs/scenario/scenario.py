@@ -106,9 +106,7 @@ class Scenario:
         if both:
             raise SpecError("owners.loyal", both, "hosts that are not in owners.script")
         for flow in self.research:
-            _known(
-                f"research.{flow.source}-{flow.target}", (flow.source, flow.target), self.campus.host_by_name
-            )
+            _known(f"research.{flow.source}-{flow.target}", (flow.source, flow.target), self.campus.host_by_name)
             if flow.source == flow.target:
                 raise SpecError("research", flow.source, "a flow between two different hosts")
 
@@ -150,9 +148,7 @@ class Scenario:
     def _check_own_fit(self, role: Role, hosts: Sequence[tuple[int, GpuModel]]) -> None:
         for job in (own.job for own in self.user_jobs):
             memory, capability = job.memory_bytes, job.min_capability
-            fitting = [
-                gpus for gpus, m in hosts if m.compute_capability >= capability and m.memory_bytes >= memory
-            ]
+            fitting = [gpus for gpus, m in hosts if m.compute_capability >= capability and m.memory_bytes >= memory]
             if not fitting:
                 models = sorted({model for _, model in hosts}, key=lambda model: model.name)
                 has = [f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}" for m in models]

@@ -79,9 +79,7 @@ def parse_counts_json(text: str) -> Counts:
         raise SpecError(f"line {error.lineno}, column {error.colno}", error.msg, "JSON") from None
     except (RecursionError, ValueError):
         raise SpecError("JSON", text[:40], "values of a reasonable depth and length") from None
-    metadata, data = (
-        (document.get("metadata"), document.get("data")) if isinstance(document, dict) else (0, 0)
-    )
+    metadata, data = (document.get("metadata"), document.get("data")) if isinstance(document, dict) else (0, 0)
     if not isinstance(metadata, dict) or "data" not in document:
         allowed = 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
         raise SpecError("JSON", shown(document), allowed)
@@ -117,7 +115,9 @@ def parse_counts_csv(text: str) -> Counts:
     gaps_s = [after - before for before, after in itertools.pairwise(since_s) if after > before]
     if since_s[-1] < SHORTEST_GAP_S * max(1, len(gaps_s)):
         found = f"{len(gaps_s) + 1} times within {since_s[-1]:g} s"
-        allowed = f"at least two, {SHORTEST_GAP_S:g} s or more apart in the mean; numbers of hours are in a column time_h"
+        allowed = (
+            f"at least two, {SHORTEST_GAP_S:g} s or more apart in the mean; numbers of hours are in a column time_h"
+        )
         raise SpecError("rows", found, allowed)
     gap_s = max(min(gaps_s), since_s[-1] / MAX_SAMPLES, SHORTEST_GAP_S)
     samples = round(since_s[-1] / gap_s) + 1
@@ -157,9 +157,7 @@ def fit_counts(
         speed *= 2.0
     enough = BUSY * max(in_window)
     start = rng.choice([begin for begin, dropped in enumerate(in_window) if dropped >= enough])
-    window = replace(
-        fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
-    )
+    window = replace(fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1])
     samples = f"samples {start} to {start + steps} of {len(counts.available)} every {counts.gap_s:g} s"
     samples += f" ({format_duration(counts.gap_s * (len(counts.available) - 1))} in all)"
     origin = f"{name}: {samples}, played {speed:g} times as fast"

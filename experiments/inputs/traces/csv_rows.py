@@ -163,9 +163,7 @@ def _moment(row: CsvRow, column: str, latest_s: float) -> float | datetime:
     except ValueError:
         pass
     if value is None or not 0.0 <= value <= latest_s:
-        raise row.wrong(
-            column, f'a number of seconds from 0 to {latest_s:g} (or with a unit: "3 min"), or {DATE}'
-        )
+        raise row.wrong(column, f'a number of seconds from 0 to {latest_s:g} (or with a unit: "3 min"), or {DATE}')
     return value
 
 

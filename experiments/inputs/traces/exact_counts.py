@@ -47,8 +47,7 @@ def counted_events(scenario: Scenario) -> Recorded:
     assert count is not None
     hosts = [host for host in scenario.volunteers if host.name not in owners.loyal]
     places = [
-        _Place(host.name, host.building, -LENT_FOR_S, factor=host_factor(owners, host.name, seed))
-        for host in hosts
+        _Place(host.name, host.building, -LENT_FOR_S, factor=host_factor(owners, host.name, seed)) for host in hosts
     ]
 
     # away at the start, for what is left of the absence in which a moment falls that has nothing to do with it

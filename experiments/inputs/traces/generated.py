@@ -102,10 +102,7 @@ def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple
     specs = zip(times, job_specs(jobs, seed), payloads, runs, strict=False)
     return tuple(
         JobArrival(
-            at_s,
-            replace(
-                spec, payload_bytes=max(1, round(payload)), steps=max(1, round(run * stretch / jobs.step_s))
-            ),
+            at_s, replace(spec, payload_bytes=max(1, round(payload)), steps=max(1, round(run * stretch / jobs.step_s)))
         )
         for at_s, spec, payload, run in specs
     )

@@ -87,9 +87,7 @@ def fit_spells(
         events = in_order(played, duration_s)
         reclaims = sum(event.kind == "reclaim" for event in events)
         if reclaims >= max(1, len(hosts) // 2) or speed >= FASTEST:
-            lived = (
-                f"{len(spells)}, which lived for {format_duration(sum(spell.lifetime_s for spell in spells))}"
-            )
+            lived = f"{len(spells)}, which lived for {format_duration(sum(spell.lifetime_s for spell in spells))}"
             origin = f"{name}: from machine {first + 1} of {lived} in all, on, played {speed:g} times as fast"
             return Recorded(origin, events)
         speed *= 2.0

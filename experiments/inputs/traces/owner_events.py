@@ -26,9 +26,7 @@ OPTIONAL = ("grace",)
 EVENTS = ("reclaim", "emergency", "return", "away")
 
 
-def parse_events(
-    text: str, hosts: Sequence[str], name: str, duration_s: float, day_start_s: float = 0.0
-) -> Recorded:
+def parse_events(text: str, hosts: Sequence[str], name: str, duration_s: float, day_start_s: float = 0.0) -> Recorded:
     """Return the events in a CSV text; `day_start_s`: the time of day at which the run begins."""
     rows = read_rows(text, COLUMNS, optional=OPTIONAL)
     away_rows = [row for row in rows if row.text("event") == "away"]

@@ -80,9 +80,7 @@ def _recorded_trace(scenario: Scenario, paths: Sequence[Path]) -> Trace:
     if isinstance(first, Counts):
         recorded = availability_counts.fit_counts(availability_counts.together([first, *others]), *fit)
     elif isinstance(first, list):
-        spells = sorted(
-            (spell for each in (first, *others) for spell in each), key=lambda spell: spell.started
-        )
+        spells = sorted((spell for each in (first, *others) for spell in each), key=lambda spell: spell.started)
         recorded = lifetimes.fit_spells(spells, *fit)
     else:
         recorded = first

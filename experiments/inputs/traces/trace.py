@@ -30,9 +30,7 @@ class BackgroundTraffic:
 
     def __post_init__(self) -> None:
         if len(self.parallel) != len(self.flows) or not all(many >= 1 for many in self.parallel):
-            raise SpecError(
-                "background.parallel", self.parallel[:8], "a whole number of 1 or more for each flow"
-            )
+            raise SpecError("background.parallel", self.parallel[:8], "a whole number of 1 or more for each flow")
         if not 0.0 < self.epoch_s < math.inf:
             raise SpecError("background.epoch", self.epoch_s, "a duration greater than 0")
         for epoch, row in enumerate(self.rates_bytes_per_s):

@@ -108,9 +108,7 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
     delays = running_mean([(at_s, d.delay_s) for at_s, d in dispatched if d.delay_s is not None])
     costs = running_mean([(at_s, d.cost) for at_s, d in dispatched if d.cost is not None])
     levels = [
-        (at_s, fact.level)
-        for at_s, fact in facts
-        if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
+        (at_s, fact.level) for at_s, fact in facts if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
     unit, unit_s = _unit(max([target_s, *(delay_s for _, delay_s in delays)]))
@@ -133,9 +131,7 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
                 continue
             times, values = _seen(steps(found, clock.until_s), clock)
             axes.plot(times, values, color=OURS, linewidth=2)
-            axes.plot(
-                times[-1:], values[-1:], "o", color=OURS, markersize=5, clip_on=False, label="at the end"
-            )
+            axes.plot(times[-1:], values[-1:], "o", color=OURS, markersize=5, clip_on=False, label="at the end")
             axes.set_ylim(0.0, _above(max(bound, *values)))
     return placed(plot.svg, "Queue level, mean delay and mean cost over time")
 
@@ -277,9 +273,7 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
     return placed(plot.svg, "Grants on the busiest links against their share")
 
 
-def granted_on_links(
-    facts: Sequence[Timed], context: RunContext
-) -> dict[DirectedLink, list[tuple[float, float]]]:
+def granted_on_links(facts: Sequence[Timed], context: RunContext) -> dict[DirectedLink, list[tuple[float, float]]]:
     """Return link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
     grants, history = GrantsInForce(context.campus), dict[DirectedLink, list[tuple[float, float]]]()
     for at_s, moment in groupby(facts, key=lambda timed: timed[0]):
@@ -297,9 +291,7 @@ def granted_on_links(
 
 def curves(facts: Sequence[Timed], context: RunContext) -> list[Markup]:
     """Draw the first MAX_CURVES quantities that jobs measured, each by step, its attempts marked."""
-    tries = (
-        {(attempt.job, attempt.attempt): attempt for attempt in attempts(facts)} if context.measured else {}
-    )
+    tries = {(attempt.job, attempt.attempt): attempt for attempt in attempts(facts)} if context.measured else {}
     return [_curve(curve, tries) for curve in context.measured[:MAX_CURVES]]
 
 
@@ -310,12 +302,7 @@ def _curve(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Marku
     equal = f"{differ} of them differ" if differ else "the same to the last bit"
     with drawn(1, 1, (WIDTH_IN, HEIGHT_IN)) as plot:
         [[axes]] = plot.panels
-        dress(
-            axes,
-            f"step; steps computed twice: {twice}, {equal}" if twice else "step",
-            "",
-            f"{curve.job}: {name}",
-        )
+        dress(axes, f"step; steps computed twice: {twice}, {equal}" if twice else "step", "", f"{curve.job}: {name}")
         for (_, before), (_, after) in pairwise(told):
             if before[-1][0] > after[0][0]:
                 axes.axvspan(after[0][0], before[-1][0], color=BAD, alpha=0.09, linewidth=0)

@@ -24,20 +24,14 @@ MAX_SENTENCES = 4000  # of the story
 
 
 def write(
-    directory: Path,
-    summary: Summary,
-    facts: Sequence[Timed],
-    context: RunContext,
-    origin: Provenance | None = None,
+    directory: Path, summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
 ) -> Path:
     """Write `directory`/summary.json, in the shape of `Summary` with its origin, and report.html; return the page's path.
 
     The directory is made if need be.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    told = msgspec.to_builtins(summary) | (
-        {} if origin is None else {"provenance": msgspec.to_builtins(origin)}
-    )
+    told = msgspec.to_builtins(summary) | ({} if origin is None else {"provenance": msgspec.to_builtins(origin)})
     write_whole(directory / "summary.json", msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
     path = directory / "report.html"
     write_whole(path, page(summary, facts, context, origin))
@@ -49,8 +43,7 @@ def summary_table(summary: Summary) -> Table:
     kind, words = tables.verdict(summary)
     colour = "green" if kind == "good" else "red"
     table = Table(
-        title=f"{words} · {summary.policy} · {summary.world} · seed {summary.seed}",
-        title_style=f"bold {colour}",
+        title=f"{words} · {summary.policy} · {summary.world} · seed {summary.seed}", title_style=f"bold {colour}"
     )
     table.add_column("")
     table.add_column("")
@@ -67,14 +60,10 @@ def summary_table(summary: Summary) -> Table:
     return table
 
 
-def page(
-    summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
-) -> str:
+def page(summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None) -> str:
     """Return the HTML."""
     kind, verdict = tables.verdict(summary)
-    sentences = (
-        (at_s, words, notable(fact)) for at_s, fact in facts if (words := sentence(fact)) is not None
-    )
+    sentences = ((at_s, words, notable(fact)) for at_s, fact in facts if (words := sentence(fact)) is not None)
     found, clock = notices(facts), clock_of(facts, context)
     return render(
         Path(__file__).with_name("report.html"),

@@ -40,11 +40,7 @@ def figures(summary: Summary) -> Iterator[Figure]:
         real = None if is_real else summary.real_scale.get(name)
         played = _value(name, value_of(summary, name))
         yield Figure(
-            name,
-            (section or "run").replace("_", " "),
-            words,
-            played,
-            "" if real is None else _value(name, real),
+            name, (section or "run").replace("_", " "), words, played, "" if real is None else _value(name, real)
         )
 
 
@@ -146,9 +142,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
     """Return the figures to see first."""
     s = summary
     at_real = s.scale["time"]
-    lost, work_lost = (
-        format_duration(each / at_real) for each in (s.lost_time.total_s, s.lost_time.work_lost_s)
-    )
+    lost, work_lost = (format_duration(each / at_real) for each in (s.lost_time.total_s, s.lost_time.work_lost_s))
     begun_s = s.lost_time.begun_s
     moved = f"{s.migrations.in_time} of {s.migrations.admitted}"
     share = s.research.lowest_share

@@ -93,12 +93,7 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
         match fact:
             case f.JobQueued(job=job) | f.JobWaits(job=job):
                 waiting.add(job)
-            case (
-                f.JobDispatched(job=job)
-                | f.JobFinished(job=job)
-                | f.JobFailed(job=job)
-                | f.JobCancelled(job=job)
-            ):
+            case f.JobDispatched(job=job) | f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
                 waiting.discard(job)
         if not lengths or lengths[-1][1] != len(waiting):
             lengths.append((at_s, float(len(waiting))))
@@ -221,9 +216,7 @@ class _Timeline:
             f"given at {moment(attempt.dispatched_s)}, {started}, {ended}" + (f"\n{why}" if why else "")
         )
         colour = f"c{self.colour.get(job, 0)}"
-        drawn = [
-            Shape(look=f"bar {colour}", x=xr, y=top, width=x1 - xr, height=height, rx=2, tip=tip, job=job)
-        ]
+        drawn = [Shape(look=f"bar {colour}", x=xr, y=top, width=x1 - xr, height=height, rx=2, tip=tip, job=job)]
         if xr > x0:
             look = f"bar starting {colour}"
             drawn.insert(0, Shape(look=look, x=x0, y=top, width=xr - x0, height=height, job=job))

@@ -32,9 +32,7 @@ class RunClock:
     def ticks(self, about: int) -> list[Tick]:
         """Return round times since the beginning."""
         step_s = _step(self.until_s / about)
-        return [
-            (n * step_s, elapsed(n * step_s)) for n in range(math.floor(self.until_s / step_s + 1e-9) + 1)
-        ]
+        return [(n * step_s, elapsed(n * step_s)) for n in range(math.floor(self.until_s / step_s + 1e-9) + 1)]
 
     def hours(self, about: int) -> list[Tick]:
         """Return round times of day; days are counted from 1, and the first label names its day if the run has several."""

@@ -96,9 +96,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
                 if notice.finished_s is None or at_s <= notice.finished_s:
                     return f"the agent of its {ends[host]} {host} was lost"
-            case f.EgressMeasured(host=host, stood_still_s=stood_s) if (
-                host in ends and stood_s > STOOD_STILL_S
-            ):
+            case f.EgressMeasured(host=host, stood_still_s=stood_s) if host in ends and stood_s > STOOD_STILL_S:
                 if at_s - fact.window_s - stood_s < notice.deadline_s:
                     return f"the agent of its {ends[host]} {host} stood still"
             case _ if at_s >= notice.deadline_s:

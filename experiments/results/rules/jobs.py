@@ -108,9 +108,7 @@ def checkpoints_complete_once_and_restore(facts: Sequence[Timed], context: RunCo
                 if restored is not None and digest:
                     first = digests.setdefault((job, restored), digest)
                     if first != digest:
-                        yield Breach(
-                            job, at_s, f"checkpoint {restored} restored as {digest}, before as {first}"
-                        )
+                        yield Breach(job, at_s, f"checkpoint {restored} restored as {digest}, before as {first}")
 
 
 def _restored(

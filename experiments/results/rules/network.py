@@ -21,9 +21,7 @@ from topologies.errors import SpecError
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD, format_rate
 
-REPORTED_S = (
-    3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it
-)
+REPORTED_S = 3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
 
 
@@ -103,11 +101,7 @@ class _GrantAccount:
         if isinstance(fact, f.Granted | f.GrantEnded):
             flow = (fact.job, fact.source, fact.destination)
             self._yielding.discard(flow)
-            if (
-                isinstance(fact, f.Granted)
-                and self._context.borrows
-                and fact.traffic_class == TrafficClass.PRESYNC
-            ):
+            if isinstance(fact, f.Granted) and self._context.borrows and fact.traffic_class == TrafficClass.PRESYNC:
                 self._yielding.add(flow)
         return changed
 
@@ -121,9 +115,7 @@ class _GrantAccount:
             streams = sum(rate for flow, rate in on.items() if flow in self._yielding)
             left = self._share.get(link, 0.0) - (sum(on.values()) - streams)
             self._parts[link] = min(1.0, max(0.0, left) / streams) if streams else 1.0
-        for flow, rate in {
-            x: rate for link in links for x, rate in self._grants.on.get(link, {}).items()
-        }.items():
+        for flow, rate in {x: rate for link in links for x, rate in self._grants.on.get(link, {}).items()}.items():
             parts = [self._parts[link] for link in self._grants.way(flow)] if flow in self._yielding else []
             yield flow, rate, rate * min(parts, default=1.0)
 
@@ -179,9 +171,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
             burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
             allowed = rate * window_s + burst
             if not size <= allowed * (1.0 + RATE_TOLERANCE):
-                yield Breach(
-                    fact.host, at_s, f"{what}: {size:.0f} bytes in {window_s:.3g} s, at most {allowed:.0f}"
-                )
+                yield Breach(fact.host, at_s, f"{what}: {size:.0f} bytes in {window_s:.3g} s, at most {allowed:.0f}")
 
 
 def research_keeps_its_reserve(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
@@ -200,6 +190,4 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
     for probe in context.switches:
         if probe.connections_admitted > 0:
             admitted, tried = probe.connections_admitted, probe.connections_tried
-            yield Breach(
-                probe.host, probe.at_s, f"{admitted} of {tried} connections got in after {probe.kind}"
-            )
+            yield Breach(probe.host, probe.at_s, f"{admitted} of {tried} connections got in after {probe.kind}")

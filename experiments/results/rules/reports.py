@@ -12,9 +12,7 @@ from experiments.results.run_context import RunContext
 from topologies.spec import Role
 
 
-def losses_are_what_was_executed_less_what_was_kept(
-    facts: Sequence[Timed], context: RunContext
-) -> Iterator[Breach]:
+def losses_are_what_was_executed_less_what_was_kept(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Check lost steps: those of a job's attempts but the latest, less the step where that one began.
 
     They are reported when it happens: a dispatch from an earlier step than the last known one comes with a `WorkLost`.
@@ -39,9 +37,7 @@ def losses_are_what_was_executed_less_what_was_kept(
                 from_step, to_step = (step, step) if said is None else (said.from_step, said.to_step)
                 if from_step < reached.get(job, 0) or to_step != step:
                     how = f"from step {from_step} to {to_step}" if said else "nothing"
-                    yield Breach(
-                        job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {how}"
-                    )
+                    yield Breach(job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {how}")
                 reached[job] = step
 
 
@@ -52,9 +48,7 @@ def lost_time_is_what_was_not_used(facts: Sequence[Timed], context: RunContext) 
         lost_s = sum(spell.gpu_s for spell in balance.lost)
         truly_s = balance.begun_s - balance.useful_s - balance.first_start_s
         if not abs(lost_s - truly_s) <= ROUNDING_S + RATE_TOLERANCE * abs(truly_s):
-            words = (
-                f"the parts of its lost GPU time are {lost_s:g} s, it had {truly_s:g} s that it did not use"
-            )
+            words = f"the parts of its lost GPU time are {lost_s:g} s, it had {truly_s:g} s that it did not use"
             yield Breach(job, ended_s, words)
         for spell in balance.lost:
             if spell.part is not LostPart.UNFINISHED and not spell.gpu_s >= -ROUNDING_S:
@@ -105,9 +99,7 @@ def _times_and_costs(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
                 truly_s = at_s - stopped.pop(job) if job in stopped else None
                 down[job] = (at_s, downtime_s or 0.0)
                 if not _same(downtime_s, truly_s, ROUNDING_S):
-                    yield Breach(
-                        job, at_s, f"its downtime is reported as {downtime_s} s, and was {truly_s} s"
-                    )
+                    yield Breach(job, at_s, f"its downtime is reported as {downtime_s} s, and was {truly_s} s")
             case f.MigrationFinished(job=job) if job in down:
                 ran_s, downtime_s = down[job]
                 if ran_s != at_s or abs(fact.downtime_s - downtime_s) > ROUNDING_S:
@@ -130,9 +122,7 @@ def _moves(facts: Sequence[Timed]) -> Iterator[Breach]:
         if isinstance(fact, f.MigrationAdmitted):
             admitted.add(move)
         elif move not in admitted:
-            words = (
-                f"it is reported to have moved from {fact.source} to {fact.destination}, and was not admitted"
-            )
+            words = f"it is reported to have moved from {fact.source} to {fact.destination}, and was not admitted"
             yield Breach(fact.job, at_s, words)
     for notice in notices(facts):
         if notice.admitted_s is not None and notice.in_time and notice.finished_s:

@@ -32,9 +32,7 @@ def differences(here: Summary, there: Summary) -> Iterator[Difference]:
         one, another = value_of(here, row.name), value_of(there, row.name)
         part = (another - one) / abs(one) if one and another is not None else 0.0 if one == another else None
         real = row.real or other.real
-        told = [
-            f"{each.played} ({each.real})" if real and each.real else each.played for each in (row, other)
-        ]
+        told = [f"{each.played} ({each.real})" if real and each.real else each.played for each in (row, other)]
         yield Difference(row.section, row.label, told[0], told[1], part)
 
 

@@ -31,9 +31,7 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
         Path(__file__).with_name("runs.html"),
         title=f"Results in {folder.resolve().name}",
         generator=MADE_HERE,
-        runs=[
-            (each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary
-        ],
+        runs=[(each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary],
         others=[each for each in some if not each.summary],
         quote=quote,
         origin=None,

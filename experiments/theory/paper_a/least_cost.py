@@ -99,11 +99,7 @@ def lacking_bytes(
 
 
 def _top(
-    pieces: Sequence[tuple[float, float]],
-    pause_s: float,
-    lead_s: float,
-    step_s: float,
-    longest_interval_s: float,
+    pieces: Sequence[tuple[float, float]], pause_s: float, lead_s: float, step_s: float, longest_interval_s: float
 ) -> float:
     """Return the maximum of the parabola `rising` sqrt(w) - `falling` w + `rest`; 0 where k is 1 or more."""
     greatest = max(hazard_per_s for _, hazard_per_s in pieces)

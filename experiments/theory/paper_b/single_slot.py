@@ -38,14 +38,7 @@ def join_probability(mean_job_h: float, spots: Law, delta_h: float) -> float:
     """Return the p at which E[T] = delta. DomainError: one slot never delays so much (p = 1 falls short of delta)."""
     longest = delay_h(mean_job_h, spots, 1.0)
     not_negative("delta", delta_h)
-    require(
-        delta_h <= longest * (1.0 + 1e-9),
-        "delta",
-        delta_h,
-        f"must be at most {longest:.6g}, what p = 1 gives",
-    )
+    require(delta_h <= longest * (1.0 + 1e-9), "delta", delta_h, f"must be at most {longest:.6g}, what p = 1 gives")
     if delta_h == 0.0 or delta_h >= longest:
         return 0.0 if delta_h == 0.0 else 1.0
-    return float(
-        optimize.brentq(lambda p: delay_h(mean_job_h, spots, p) - delta_h, 0.0, 1.0, xtol=1e-15, rtol=1e-14)
-    )
+    return float(optimize.brentq(lambda p: delay_h(mean_job_h, spots, p) - delta_h, 0.0, 1.0, xtol=1e-15, rtol=1e-14))

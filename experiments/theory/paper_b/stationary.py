@@ -94,9 +94,7 @@ def fixpoint(jobs: Law, spots: Law, delta_h: float, k: float = 10.0) -> Fixpoint
         high = min(2.0 * high, MAX_LEVELS)
     low = 0.0 if high == 1.0 else high / 2.0
     r_star = float(
-        optimize.brentq(
-            lambda r: under_level(jobs, spots, r, k).delay_h - delta_h, low, high, xtol=1e-12, rtol=1e-13
-        )
+        optimize.brentq(lambda r: under_level(jobs, spots, r, k).delay_h - delta_h, low, high, xtol=1e-12, rtol=1e-13)
     )
     return Fixpoint(r_star, under_level(jobs, spots, r_star, k).cost)
 

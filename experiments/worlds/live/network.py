@@ -50,7 +50,5 @@ class NetworkWatch:
         for trunk in sorted(moved, key=sorted):
             cable = self._campus.plan.cable_between(*sorted(trunk))
             for end, other in ((cable.a, cable.b), (cable.b, cable.a)):
-                rates.append(
-                    (end.node, other.node, 0.0 if trunk in dead else float(end.shape.rate_bytes_per_s))
-                )
+                rates.append((end.node, other.node, 0.0 if trunk in dead else float(end.shape.rate_bytes_per_s)))
         return rates

@@ -93,11 +93,7 @@ def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -
 
 
 def samples(
-    campus: Campus,
-    measured: Sequence[Measured],
-    started_s: float,
-    until_s: float,
-    facts: Sequence[Timed] = (),
+    campus: Campus, measured: Sequence[Measured], started_s: float, until_s: float, facts: Sequence[Timed] = ()
 ) -> list[ResearchSample]:
     """Return windows of the greedy flows, on the narrowest link of each.
 

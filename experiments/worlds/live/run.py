@@ -102,9 +102,7 @@ class LiveRun:
                         await trio.sleep(ASK_PER_HOST_S * hosts)
                     return
             await trio.sleep(0.02)
-        raise SetupError(
-            f"not all {hosts} agents registered within {limit_s:.0f} s; see {self.world.out}/logs"
-        )
+        raise SetupError(f"not all {hosts} agents registered within {limit_s:.0f} s; see {self.world.out}/logs")
 
     async def _talk(self, talk: Callable[[Operator], Awaitable[None]]) -> None:
         """Talk to the coordinator; once more if it dies meanwhile: a job that is submitted again is not another."""
@@ -223,7 +221,9 @@ def check_user_jobs(scenario: Scenario) -> None:
         spec, played = job.spec(), scenario.scale.apply(job)
         check_runs(msgspec.structs.replace(spec, payload_bytes=played.payload_bytes), Path.cwd())
         if spec.workload != "synthetic" and scenario.scale != Scale():
-            allowed = "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
+            allowed = (
+                "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
+            )
             raise SpecError(f"jobs.{job.name}", spec.workload, allowed)
 
 
@@ -288,11 +288,7 @@ def run_live(
         research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
         switches=tuple(run.owners.probes),
         fidelity=FidelityRecord(
-            measured.valid,
-            measured.reasons,
-            figures,
-            monitor.observed,
-            shifted(monitor.disturbances, world.started_s),
+            measured.valid, measured.reasons, figures, monitor.observed, shifted(monitor.disturbances, world.started_s)
         ),
         ended=run.ended,
         ended_at_s=run.ended_at_s,

@@ -41,8 +41,7 @@ class Usage:
     def memory_bytes(self) -> dict[str, float]:
         """Return `memory_PART_bytes`: resident memory of each part now, with shared pages counted once (PSS)."""
         return {
-            f"memory_{part}_bytes": float(sum(pss_bytes(pid) for pid in pids))
-            for part, pids in self._pids().items()
+            f"memory_{part}_bytes": float(sum(pss_bytes(pid) for pid in pids)) for part, pids in self._pids().items()
         }
 
     def _read(self) -> dict[str, float]:

@@ -151,9 +151,7 @@ class LiveWorld:
         """Start the scenario's research flows, receivers before senders."""
         self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out)
         log = self._log("research")
-        self.campus.fork_all(
-            [ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in self.flows]
-        )
+        self.campus.fork_all([ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in self.flows])
         self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
 
     def start_prober(self) -> None:
@@ -164,11 +162,7 @@ class LiveWorld:
         self.prober, theirs = socket.socketpair()
         with theirs:
             request = ForkRequest(
-                self.prober_host,
-                partial(probe.serve, theirs),
-                "prober",
-                self._log("prober"),
-                (theirs.fileno(),),
+                self.prober_host, partial(probe.serve, theirs), "prober", self._log("prober"), (theirs.fileno(),)
             )
             self.campus.fork_all([request])
 
@@ -272,9 +266,7 @@ def live_world(
         controller=controller,
         cut=sorted(cut),
     )
-    require_before_start(
-        planned.plan
-    )  # before an older run's files go, and anything is compiled for half a minute
+    require_before_start(planned.plan)  # before an older run's files go, and anything is compiled for half a minute
     out.mkdir(parents=True, exist_ok=True)
     for old in (
         *out.glob("journal.sqlite*"),
@@ -288,9 +280,7 @@ def live_world(
     build()
     with planned as campus:
         let_owners(campus, owners_gid)
-        world = LiveWorld(
-            scenario, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process
-        )
+        world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process)
         try:
             world.start_processes()
             yield world
@@ -320,7 +310,9 @@ def live_row(played: Scenario) -> Policy:
     """
     row = policy(played.protocol.policy)
     if row.interruption.replication is not None:
-        allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
+        allowed = (
+            "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
+        )
         raise SpecError("protocol.policy", played.protocol.policy, allowed)
     return row
 

@@ -14,15 +14,7 @@ from math import inf
 
 import numpy as np
 
-from controller.core.admission.admission import (
-    Admission,
-    Commitments,
-    LinkShares,
-    Reason,
-    Refusal,
-    Requests,
-    fluid_edf,
-)
+from controller.core.admission.admission import Admission, Commitments, LinkShares, Reason, Refusal, Requests, fluid_edf
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans
 from controller.core.model.cluster import Cluster
@@ -61,9 +53,7 @@ class Columns:
     def seated(self, cluster: Cluster) -> Policy:
         """Return the row that a cluster has, with these columns in place of its own."""
         columns = {each.name: getattr(cluster.policy, each.name) for each in fields(Policy)}
-        return OraclePolicy(
-            **columns | {"plan": self.checkpoints, "select": self.destination, "admit": self.admit}
-        )
+        return OraclePolicy(**columns | {"plan": self.checkpoints, "select": self.destination, "admit": self.admit})
 
     def checkpoints(self, jobs: CheckpointJobs, *_: object) -> CheckpointPlans:
         """Return plans as a `Planner` does, without timers: only checkpoints that the plan has begun have a rate."""
@@ -97,9 +87,7 @@ class Columns:
         known = replace(candidates, survival=survives, expected_reclaims=1.0 - survives)
         return select(request, known, as_printed=True)
 
-    def admit(
-        self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
-    ) -> Admission:
+    def admit(self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
         """Admit as `admission.fluid_edf` does, beside the plan's checkpoints, and beside its migrations before their notices.
 
         Both are commitments for exactly their time; of checkpoints, what they take of the share, since all that may be
@@ -133,9 +121,7 @@ class Columns:
             edges_s.update(budgets.together.changes_s(now_s, max(edges_s)))
             for from_s, end_s in pairwise(sorted({now_s, *(at_s for at_s in edges_s if at_s > now_s)})):
                 rates = [(b.migrates, b.rate_bytes_per_s) for b in bookings if b.holds_at(from_s)]
-                moved, copied = (
-                    sum(rate for migrates, rate in rates if migrates is of) for of in (True, False)
-                )
+                moved, copied = (sum(rate for migrates, rate in rates if migrates is of) for of in (True, False))
                 both, one = budgets.together.path((link,), from_s), budgets.migrations.path((link,), from_s)
                 taken = min(moved + max(0.0, copied - (both - one)), share[link])
                 if from_s < until_s and taken > 0.0:

@@ -114,22 +114,16 @@ class Choices:
         """Return True if the host's GPU can run the job."""
         gpu, spec = self.campus.gpu_by_name.get(self.campus.host_by_name[host].gpu_model or ""), runner.spec
         return (
-            gpu is not None
-            and gpu.memory_bytes >= spec.memory_bytes
-            and gpu.compute_capability >= spec.min_capability
+            gpu is not None and gpu.memory_bytes >= spec.memory_bytes and gpu.compute_capability >= spec.min_capability
         )
 
     # ------------------------------------------------------------ what it costs
 
-    def _sending(
-        self, runner: RunningJob, source: str, destination: str, end_s: float
-    ) -> PlannedSending | None:
+    def _sending(self, runner: RunningJob, source: str, destination: str, end_s: float) -> PlannedSending | None:
         links = self.transfer_times.routes.route(source, destination)
         return self.transfer_times.sending(runner.spec, links, end_s, self.beside)
 
-    def _nearest(
-        self, runner: RunningJob, stay: Stay, targets: Sequence[Stay], end_s: float
-    ) -> PlannedSending | None:
+    def _nearest(self, runner: RunningJob, stay: Stay, targets: Sequence[Stay], end_s: float) -> PlannedSending | None:
         """Return checkpoints to the best target, or to the store where there is none."""
         nearest = targets[0].host if targets else self.store
         return None if nearest is None else self._sending(runner, stay.host, nearest, end_s)
@@ -160,9 +154,7 @@ class Choices:
 
     # ------------------------------------------------------------ how
 
-    def _handovers(
-        self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Booking]
-    ) -> Iterator[Handover]:
+    def _handovers(self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Booking]) -> Iterator[Handover]:
         """Yield handovers to each target: migrations within the notice, checkpoints that end where others need the links."""
         rivals = [
             other
@@ -193,9 +185,7 @@ class Choices:
             begin_s = end_s if first is None else min(end_s, first.begins_s[0])
         return begin_s
 
-    def _checkpoints(
-        self, node: ChoiceNode, holder: str, to: Stay | None, end_s: float
-    ) -> Iterator[Handover]:
+    def _checkpoints(self, node: ChoiceNode, holder: str, to: Stay | None, end_s: float) -> Iterator[Handover]:
         """Yield a chain that ends there, if there is time for it; else its last checkpoint alone, whole.
 
         `to` None: the job waits in the queue.
@@ -210,9 +200,7 @@ class Choices:
             return
         loss_s = node.at_s - end_s + sending.lead_s
         cost_s = loss_s + (WAIT_S if to is None else DOWNTIME_WEIGHT * transfer_times.restart_s)
-        yield Handover(
-            runner.name, stay, to, holder, False, sending.begins_s, loss_s, cost_s, sending.bookings
-        )
+        yield Handover(runner.name, stay, to, holder, False, sending.begins_s, loss_s, cost_s, sending.bookings)
 
     def _migrations(
         self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Booking]

@@ -170,14 +170,9 @@ def class_budgets_of(
     def kept_if_asked(link: DirectedLink, told_bytes_per_s: float) -> float:
         return min(wire[link], told_bytes_per_s + steady[link], kept(link, told_bytes_per_s))
 
-    def budgets(
-        always: Mapping[DirectedLink, float], kept: Callable[[DirectedLink, float], float]
-    ) -> LinkBudgets:
+    def budgets(always: Mapping[DirectedLink, float], kept: Callable[[DirectedLink, float], float]) -> LinkBudgets:
         left = [
-            {
-                **always,
-                **{link: min(always[link], left_of(link, kept(link, rate))) for link, rate in row.items()},
-            }
+            {**always, **{link: min(always[link], left_of(link, kept(link, rate))) for link, rate in row.items()}}
             for row in asked
         ]
         return LinkBudgets(left or [always], begin_s, background.epoch_s if background else inf)

@@ -124,9 +124,7 @@ def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool)
             for link in taken.links if taken.migrates or not of_migrations else ():
                 users[link].append((number, taken))
     for link in sorted(users, key=str):
-        known = [
-            each for each in problem.bookings if link in each.links and (each.migrates or not of_migrations)
-        ]
+        known = [each for each in problem.bookings if link in each.links and (each.migrates or not of_migrations)]
         moments: set[float] = set()
         for each in (*(taken for _, taken in users[link]), *known):
             moments |= {each.from_s, *budgets.changes_s(each.from_s, each.until_s)}

@@ -34,7 +34,9 @@ from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
 WINDOW_S = 86_400.0
-OVERLAP_S = 3600.0  # of the next window that is planned for, too: longer than any checkpoint before the end of a stay takes
+OVERLAP_S = (
+    3600.0  # of the next window that is planned for, too: longer than any checkpoint before the end of a stay takes
+)
 NO_TIMER_S = 1e9  # the longest that a message can hold
 SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
@@ -58,12 +60,7 @@ class Replanner:
 
     def _begin(self, world: VirtualWorld) -> None:
         """Take the oracle's seat."""
-        self._world, self._until_s, costs, cluster = (
-            world,
-            BEGIN_S,
-            world.env.costs,
-            world.coordinator.cluster,
-        )
+        self._world, self._until_s, costs, cluster = (world, BEGIN_S, world.env.costs, world.coordinator.cluster)
         delay_s = sum(sorted((link.delay_s for link in world.env.campus.links), reverse=True)[:6])
         # the longest part of a checkpoint's time that is neither writing nor wire: order, handshake, commit, report
         overhead_s = costs.snapshot_s[1] + costs.connect_s + costs.commit_s
@@ -204,9 +201,7 @@ class Replanner:
         open_flow(cluster, flow)
         settle(cluster)
         opened = cluster.flows[flow.key]
-        order = Protect(
-            way.job, job.attempt, cluster.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0
-        )
+        order = Protect(way.job, job.attempt, cluster.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0)
         cluster.tell(job.host, order)
         self._post()
 

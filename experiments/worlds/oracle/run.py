@@ -66,13 +66,9 @@ def run_oracle(
     """
     replanner = Replanner(scenario, trace, time_limit_s)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
-    planned = simulate(
-        scenario, trace, seed, system=CARRIER, until_over=until_over, after_each=replanner.watch
-    )
+    planned = simulate(scenario, trace, seed, system=CARRIER, until_over=until_over, after_each=replanner.watch)
     schedules = [(PLANNED, planned)]
-    schedules += [
-        (row, simulate(scenario, trace, seed, system=row, until_over=until_over)) for row in against
-    ]
+    schedules += [(row, simulate(scenario, trace, seed, system=row, until_over=until_over)) for row in against]
 
     def badness(schedule: tuple[str, VirtualRun]) -> tuple[bool, float]:
         summary = schedule[1].summary()

@@ -53,9 +53,7 @@ class TransferTimes:
     allowed_s: Callable[[float], float]
     written_bytes_per_s: float = inf
 
-    def sending(
-        self, spec: JobSpec, links: Way, end_s: float, beside: Sequence[Booking] = ()
-    ) -> PlannedSending | None:
+    def sending(self, spec: JobSpec, links: Way, end_s: float, beside: Sequence[Booking] = ()) -> PlannedSending | None:
         """Return checkpoints that end at `end_s` and begin latest, at the rate that others leave; None if there is no way."""
         whole = self.whole(spec.payload_bytes, links, end_s, beside)
         if whole is None:
@@ -92,9 +90,7 @@ class TransferTimes:
                 break
         return None
 
-    def _left(
-        self, links: Way, end_s: float, beside: Sequence[Booking]
-    ) -> Iterator[tuple[float, float, float]]:
+    def _left(self, links: Way, end_s: float, beside: Sequence[Booking]) -> Iterator[tuple[float, float, float]]:
         """Yield (from, until, rate) of the path beside others, piece by piece into the past; the first of all has no begin."""
         others = [each for each in beside if not set(links).isdisjoint(each.links)]
         edges_s = sorted({edge_s for each in others for edge_s in (each.from_s, each.until_s)}, reverse=True)

@@ -50,9 +50,7 @@ def follow(controller: Controller, history: Piece, k: float) -> Course:
     course = Course(np.full(count, np.nan), np.full(count, np.nan), np.empty(count))
     queue = SpotQueue(controller, offer_ttl_s=0.0)
     spots_h, coming = history.spot_times_h.tolist(), 0
-    for job, (now_h, draw) in enumerate(
-        zip(history.job_times_h.tolist(), history.draws.tolist(), strict=True)
-    ):
+    for job, (now_h, draw) in enumerate(zip(history.job_times_h.tolist(), history.draws.tolist(), strict=True)):
         while coming < len(spots_h) and spots_h[coming] <= now_h:
             # a spot still serves the job whose time to leave is now
             _send_off(queue, course, np.nextafter(spots_h[coming], 0.0), k)

@@ -43,9 +43,7 @@ class DrawnHistory:
 
     def __init__(self, jobs: Law, spots: Law, seed: int) -> None:
         self._jobs, self._spots = jobs, spots
-        self._of_jobs, self._of_spots, self._of_draws = (
-            Generator(SFC64(part)) for part in SeedSequence(seed).spawn(3)
-        )
+        self._of_jobs, self._of_spots, self._of_draws = (Generator(SFC64(part)) for part in SeedSequence(seed).spawn(3))
         self._drawn_h: Floats = np.zeros(0)  # spots that are not yet part of a piece
         self._latest_h = 0.0
         self._largest = max(1, int(PIECE * min(1.0, spots.mean / jobs.mean)))

@@ -92,9 +92,7 @@ def estimate(k: float, batches: Floats) -> Estimate:
     )
 
 
-def simulate(
-    model: Model, jobs: int, seed: int, *, batches: int = BATCHES, warm_up: int = WARM_UP
-) -> Estimate:
+def simulate(model: Model, jobs: int, seed: int, *, batches: int = BATCHES, warm_up: int = WARM_UP) -> Estimate:
     """Return E[C], E[T] and pi_0 of the model, from `jobs` jobs after a warm-up that does not count.
 
     Memory does not grow with `jobs`. The same seed gives the same estimate. ValueError: fewer jobs

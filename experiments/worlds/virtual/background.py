@@ -144,9 +144,7 @@ class OthersTraffic:
         part = np.array(self._rates)[self._whose] * self._part
         taken = np.bincount(self._crossed, part, len(self._links)).tolist()
         now = dict(zip(self._links, taken, strict=True))
-        news = [
-            (link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)
-        ]
+        news = [(link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)]
         if news and not self._connections.refused:
             self._told = now
             self._env.decide(LinksMeasured(news))

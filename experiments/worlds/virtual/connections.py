@@ -91,9 +91,7 @@ class Connections:
 
     def hang_up(self) -> None:
         """Break every connection, as the coordinator's process dies. Messages on their way are lost."""
-        links = [
-            link for mine in self._of.values() for link in mine if link.coordinator_open or link.agent_open
-        ]
+        links = [link for mine in self._of.values() for link in mine if link.coordinator_open or link.agent_open]
         for link in sorted(links, key=lambda link: link.number):
             self._env.broken_off(link)
             link.coordinator_open, link.cut = False, True
@@ -129,9 +127,7 @@ class Connections:
         self._env.broken_off(link)
         link.cut = True
         self._env.after(agent_after_s, lambda: self.agent_notices(link), Priority.FAULT)
-        self._env.after(
-            coordinator_after_s, lambda: self.coordinator_notices(link, "connection lost"), Priority.FAULT
-        )
+        self._env.after(coordinator_after_s, lambda: self.coordinator_notices(link, "connection lost"), Priority.FAULT)
 
     def _waits(self, link: Connection, deliver: Callable[[], None], *, to_host: bool) -> bool:
         """Return whether nothing arrives there now: what is delivered waits until something does."""

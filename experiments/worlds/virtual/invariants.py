@@ -93,8 +93,7 @@ class GroundTruth:
             campus, keeps = world.env.campus, world.policy.enforced
             self._capacity = dict(world.env.capacity)
             self._share = {
-                link: migration_share(campus, rate, keeps_reserve=keeps)
-                for link, rate in self._capacity.items()
+                link: migration_share(campus, rate, keeps_reserve=keeps) for link, rate in self._capacity.items()
             }
         return self._share
 
@@ -124,9 +123,7 @@ class GroundTruth:
             self._closed_s[written] = world.now_s  # from when it goes on
         elif world.now_s > since_s + least_s and machine.processes:
             name = next(iter(machine.processes))[0]
-            raise broken(
-                world, name, f"it computes on {machine.name}, which its owner closed at {since_s:.3f} s"
-            )
+            raise broken(world, name, f"it computes on {machine.name}, which its owner closed at {since_s:.3f} s")
 
 
 # ---------------------------------------------------------------- links
@@ -161,9 +158,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
     for link, rate in rates.items():
         if rate > share.get(link, inf) * (1.0 + ROUNDING):
             if link not in unsure:
-                raise broken(
-                    world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be"
-                )
+                raise broken(world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be")
             over[link] = rate - share[link]
     return over
 
@@ -285,10 +280,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
         for key, flow in known.flows.items():
             job = known.jobs[flow.job]
             to = None if job.move is None else job.move.destination
-            moves = (flow.source, flow.destination) == (
-                job.host,
-                to,
-            )  # and is no copy that another holder sends
+            moves = (flow.source, flow.destination) == (job.host, to)  # and is no copy that another holder sends
             if (
                 moves
                 and known.hosts[flow.source].connected

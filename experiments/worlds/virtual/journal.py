@@ -58,7 +58,5 @@ class MemoryJournal:
 def _compare(again: tuple[float, Any] | None, before: tuple[float, Any] | None) -> None:
     if again != before:
         raise InvariantBroken(
-            "journal",
-            "a coordinator that is handed the same events decides otherwise",
-            [str(before), str(again)],
+            "journal", "a coordinator that is handed the same events decides otherwise", [str(before), str(again)]
         )

@@ -67,9 +67,7 @@ class VirtualLinks:
             self._env.network.set_capacity(link, full * factor * PAYLOAD_SHARE)
         self._follow()
 
-    def change(
-        self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None
-    ) -> None:
+    def change(self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None) -> None:
         """Give a cable another rate (wire bytes/s) or a cut; inform the coordinator, research and the rules."""
         env, ends = self._env, (DirectedLink(a, b), DirectedLink(b, a))
         for link in ends:

@@ -129,9 +129,7 @@ class ScheduledNetwork:
         if done is not None:
             self._done[key] = done
         now_s = self._scheduler.now_s
-        self._changed(
-            self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel)
-        )
+        self._changed(self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel))
 
     def regrant(self, caps_bytes_per_s: Mapping[str, float]) -> None:
         """Set other caps for flows, all at once."""

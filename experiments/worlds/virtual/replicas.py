@@ -25,9 +25,7 @@ REPLICAS = SEQUENCES_PER_ATTEMPT // 2  # of an attempt, from here on: no agent c
 class Replicas:
     """The replicas of all jobs, if the policy has any. `known` is what the coordinator knows."""
 
-    def __init__(
-        self, env: Environment, replication: Replication | None, known: Callable[[], Cluster]
-    ) -> None:
+    def __init__(self, env: Environment, replication: Replication | None, known: Callable[[], Cluster]) -> None:
         self._env, self._replication, self._known = env, replication, known
         self.taken_over = 0
 

@@ -131,9 +131,7 @@ class ResearchTraffic:
         if judged or taken_bytes or not each.was_cut:
             reserve = env.campus.research_reserve.reserve_bytes_per_s(judged)
             ends = (flow.source, flow.target)
-            sample = ResearchSample(
-                env.now_s, self._window_s, *ends, judged, reserve, taken_bytes, narrowest, way
-            )
+            sample = ResearchSample(env.now_s, self._window_s, *ends, judged, reserve, taken_bytes, narrowest, way)
             self.samples.append(sample)
         each.was_cut, each.left, each.stopped_bytes = not each.is_on, (), 0.0
         each.capacity_bytes_per_s = capacity

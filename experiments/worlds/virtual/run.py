@@ -140,9 +140,7 @@ def make_world(
             allowed = "rate and up: the virtual world's links have no queue that could hold or lose a packet"
             keys = ", ".join(name.removesuffix("_s") for name in only_live)
             raise SpecError(f"events.{keys}", f"of {'-'.join(change.between)}", allowed)
-        alter = partial(
-            world.links.change, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
-        )
+        alter = partial(world.links.change, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up)
         world.at(BEGIN_S + change.at_s, alter, Priority.OWNER)
         if change.drain_s is not None:
             drain = partial(world.links.drain, *change.between)

@@ -92,13 +92,9 @@ class ProgrammedSwitches:
             self._distance[to] = distances_to(to, self._live.__getitem__)
             self._hops[to] = research_hops_to(self._topology, self._distance[to], self._live, self._loads)
         hops = self._hops[to]
-        if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(
-            end[:-1]
-        ):  # dropped; or both behind one bridge
+        if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(end[:-1]):  # dropped; or both behind one bridge
             return ((1.0, self._routes.route(source, target)),)
-        return tuple(
-            (part, _links([*begin[:-1], *led, *reversed(end[:-1])])) for part, led in ways_of(hops, begin[-1])
-        )
+        return tuple((part, _links([*begin[:-1], *led, *reversed(end[:-1])])) for part, led in ways_of(hops, begin[-1]))
 
     def _edge(self, node: str) -> list[str]:
         """Return a node, the bridge that it hangs on, if there is one, and the programmed switch where its packets come in."""

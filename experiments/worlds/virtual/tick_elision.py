@@ -79,9 +79,7 @@ class ElidingCoordinator(Coordinator):
     def _live_tick_s(self, after_s: float) -> float:
         """Return the first tick after a moment that a live coordinator would have."""
         period_s = self.cluster.protocol.control_period_s
-        return self._first_tick_s + period_s * max(
-            0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1
-        )
+        return self._first_tick_s + period_s * max(0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1)
 
     def _sends_otherwise(self, event: ev.Event) -> bool:
         """Return whether the size of a job's checkpoints, as P1 counts it, has moved."""

@@ -113,9 +113,7 @@ class Transfers:
             links = self._way(machine.name, order.destination.host, order.traffic_class)
             self._env.network.reroute(transfer.key, links)
 
-    def _refused(
-        self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
-    ) -> bool:
+    def _refused(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced) -> bool:
         """Return whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
         env, ticket = self._env, transfer.order.destination.ticket
         if ticket in announced:

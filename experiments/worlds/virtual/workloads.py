@@ -223,12 +223,7 @@ class Workloads:
         process.pause(env.now_s, stood_s)
 
     def _written(
-        self,
-        machine: Machine,
-        order: ado.TakeSnapshot,
-        process: Process,
-        step: int,
-        cost: m.SnapshotCost | None,
+        self, machine: Machine, order: ado.TakeSnapshot, process: Process, step: int, cost: m.SnapshotCost | None
     ) -> None:
         env = self._env
         failure = env.faults.snapshot(machine.name, order)

@@ -104,9 +104,7 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.interruption.replication, lambda: self.coordinator.cluster)
-        self.links = VirtualLinks(
-            self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew
-        )
+        self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew)
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, borrows=row.borrows)
         self.background: VirtualBackground | None = None
@@ -123,16 +121,12 @@ class VirtualWorld:
     def new_coordinator(self) -> Coordinator:
         """Return a coordinator's core as it is when a run begins."""
         kind = ElidingCoordinator if self.quiet else Coordinator
-        return kind(
-            self.env.campus, self.protocol, self.terms, random.Random(f"{self._seed} placement").random
-        )
+        return kind(self.env.campus, self.protocol, self.terms, random.Random(f"{self._seed} placement").random)
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """Return an agent's core as it is when it boots: it knows what is on its disk."""
         gpus = self.env.campus.host_by_name[machine.name].gpus
-        return AgentCore(
-            machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), gpus=gpus
-        )
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), gpus=gpus)
 
     # ------------------------------------------------------------ time
 
@@ -409,9 +403,7 @@ class VirtualWorld:
         """
         if self.heartbeats.journal is None:
             if self.events:
-                raise ValueError(
-                    "a quiet world keeps a journal if a restart is planned before its first event"
-                )
+                raise ValueError("a quiet world keeps a journal if a restart is planned before its first event")
             self.heartbeats.journal = MemoryJournal()
         if at_s is None:
             self._kill_coordinator(down_s)

@@ -52,9 +52,7 @@ class AgentCore:
     lease: Lease = field(default_factory=Lease)
     running: dict[str, Running] = field(default_factory=dict)
     sends: SendQueue = field(default_factory=SendQueue)
-    announced: dict[int, m.Expect] = field(
-        default_factory=dict
-    )  # transfers in force, by their one-time number
+    announced: dict[int, m.Expect] = field(default_factory=dict)  # transfers in force, by their one-time number
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
     # job -> attempt that was to stop and was not here
     called_off: dict[str, int] = field(default_factory=dict)
@@ -101,9 +99,7 @@ class AgentCore:
             next_s = min(next_s, self.sends.next_retry_s())
         if not self.running:
             return next_s
-        return min(
-            next_s, self.lease.lease_until_s, *[job.next_snapshot_s() for job in self.running.values()]
-        )
+        return min(next_s, self.lease.lease_until_s, *[job.next_snapshot_s() for job in self.running.values()])
 
     # ------------------------------------------------------------ events and orders
 
@@ -217,10 +213,7 @@ class AgentCore:
                 self.stored.forget(name, before)
                 # the job goes on though its process has ended here: what was kept without a word may be its best
                 kept = [] if ended is None else [known for known in self.stored.listed() if known.job == name]
-                return [
-                    do.DropCheckpoints(name, before),
-                    *(do.Send(m.CheckpointStored(known)) for known in kept),
-                ]
+                return [do.DropCheckpoints(name, before), *(do.Send(m.CheckpointStored(known)) for known in kept)]
             case m.Expect(ticket=ticket):
                 self.announced[ticket] = message
                 return []
@@ -280,9 +273,7 @@ class AgentCore:
         self.lent, self.reclaim_at_s, self.closures = False, None, self.closures + 1
         stopped = self._claims()
         left = [e for job in list(self.running.values()) for e in self._end(job)]
-        aborts = [
-            e for job, destination in list(self.sends.table) for e in self.sends.abort(job, destination)
-        ]
+        aborts = [e for job, destination in list(self.sends.table) for e in self.sends.abort(job, destination)]
         return do.kills_first([*left, *aborts, do.Send(m.OwnerReclaims(0.0, grace, stopped, self.closures))])
 
     # ------------------------------------------------------------ jobs

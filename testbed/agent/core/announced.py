@@ -20,9 +20,7 @@ LOOK_AGAIN_S = 0.05
 Announced = Mapping[int, Expect]  # those in force, by their one-time number
 
 
-def refusal(
-    announced: Announced, ticket: int, job: str, sequence: int, payload_bytes: int, address: str
-) -> str:
+def refusal(announced: Announced, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
     """Return the reason to reject a checkpoint from `address` under this number; "" to accept it."""
     expected = announced.get(ticket)
     if expected is None:

@@ -201,9 +201,7 @@ class Running:
                 self.spec.name, sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED
             )
         if (plan := self.protection) is not None and plan.standby and self.phase is not AttemptPhase.MOVED:
-            return do.StartSending(
-                self.spec.name, sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC
-            )
+            return do.StartSending(self.spec.name, sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC)
         return None
 
     @property

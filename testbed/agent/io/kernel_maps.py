@@ -123,11 +123,7 @@ class KernelMaps:
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
         its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MAX_MARKED stay unmarked.
         """
-        if (
-            self.maps is None
-            or not isinstance(stream, trio.SocketStream | MessageStream)
-            or self._marked >= MAX_MARKED
-        ):
+        if self.maps is None or not isinstance(stream, trio.SocketStream | MessageStream) or self._marked >= MAX_MARKED:
             yield
             return
         try:

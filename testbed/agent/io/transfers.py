@@ -31,7 +31,9 @@ from testbed.transfer import (
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it again
 ATTEMPT_KEPT_S = 60.0
-BACKLOG = 1024  # connections that wait to be accepted: as many as the kernel takes at most, by default a campus's senders
+BACKLOG = (
+    1024  # connections that wait to be accepted: as many as the kernel takes at most, by default a campus's senders
+)
 LOG = logger("agent")
 
 
@@ -108,9 +110,7 @@ class Transfers:
             except TransferFailed as failed:
                 LOG.warning("%s: %s", order.transfer, failed)
                 send.close()
-                bad = account(
-                    False, failed.bytes_sent, 0, 0.0, None, send.drops, failed.reason, failed.own_fault
-                )
+                bad = account(False, failed.bytes_sent, 0, 0.0, None, send.drops, failed.reason, failed.own_fault)
                 ended = ev.SendEnded(bad, failed.retryable)
             finally:
                 send.close()

@@ -63,9 +63,7 @@ def _end(end: CableEnd) -> bytes:
 
 def remove_cables() -> NetlinkRequest:
     """Remove every cable made by `cable` in this namespace, both ends, in one request; done when it is acknowledged."""
-    return NetlinkRequest(
-        _encoded(_link(0, 0, [("IFLA_GROUP", CABLE_GROUP)]), RTM_DELLINK, 0), "removal of all cables"
-    )
+    return NetlinkRequest(_encoded(_link(0, 0, [("IFLA_GROUP", CABLE_GROUP)]), RTM_DELLINK, 0), "removal of all cables")
 
 
 def enslave(end: CableEnd, master: Bridge) -> NetlinkRequest:

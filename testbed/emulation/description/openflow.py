@@ -18,9 +18,7 @@ def topology_of(plan: CampusPlan) -> Topology:
         ends = (cable.a, cable.b)
         programmed = [end for end in ends if end.node in plan.openflow]
         if len(programmed) == 2:
-            trunks.append(
-                Trunk(cable.a.node, cable.a.port, cable.b.node, cable.b.port, cable.link.rate_bytes_per_s)
-            )
+            trunks.append(Trunk(cable.a.node, cable.a.port, cable.b.node, cable.b.port, cable.link.rate_bytes_per_s))
         elif programmed:
             (bridge,) = [end for end in ends if end.node not in plan.openflow]
             behind[bridge.node] = (programmed[0].node, programmed[0].port)

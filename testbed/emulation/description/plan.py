@@ -73,9 +73,7 @@ class Cable:
         Facing `b` is the end that `a` was.
         """
         ifindex = self.a.ifindex + INNER_IFINDEX
-        return CableEnd(
-            self.b.node, self.b.name, self.b.port, ifindex, b"\x02\x03" + ifindex.to_bytes(4), self.a.shape
-        )
+        return CableEnd(self.b.node, self.b.name, self.b.port, ifindex, b"\x02\x03" + ifindex.to_bytes(4), self.a.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +143,7 @@ class CampusPlan:
     def with_cable(self, changed: Cable) -> CampusPlan:
         """Return the same campus, but for this cable."""
         host_cables = {
-            name: changed if cable.a.ifindex == changed.a.ifindex else cable
-            for name, cable in self.host_cables.items()
+            name: changed if cable.a.ifindex == changed.a.ifindex else cable for name, cable in self.host_cables.items()
         }
         trunks = tuple(changed if t.a.ifindex == changed.a.ifindex else t for t in self.trunks)
         return replace(self, host_cables=host_cables, trunks=trunks)
@@ -167,9 +164,7 @@ def plan(spec: Campus, *, one_queue: bool = False, borrows: bool = True) -> Camp
     """
     trunk_links = [link for link in spec.links if {link.a, link.b} <= spec.switch_by_name.keys()]
     trunk_count = Counter(end for link in trunk_links for end in (link.a, link.b))
-    programmed = [
-        s.name for s in spec.switches if spec.fabric is Fabric.OPENVSWITCH and trunk_count[s.name] > 1
-    ]
+    programmed = [s.name for s in spec.switches if spec.fabric is Fabric.OPENVSWITCH and trunk_count[s.name] > 1]
     host_links = {host.name: spec.access_link(host.name) for host in spec.hosts}
     with_hosts = {end for link in host_links.values() for end in (link.a, link.b)}
     bridges = {
@@ -182,9 +177,7 @@ def plan(spec: Campus, *, one_queue: bool = False, borrows: bool = True) -> Camp
         if switch.name not in programmed or switch.name in with_hosts
     }
     wiring = _Wiring(spec, one_queue, borrows)
-    host_cables = {
-        name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
-    }
+    host_cables = {name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()}
     trunks = tuple(wiring.trunk(link) for link in trunk_links)
     openflow = {name: wiring.edge(name) if name in with_hosts else None for name in programmed}
     return CampusPlan(spec, bridges, host_cables, trunks, openflow)
@@ -200,9 +193,7 @@ class _Wiring:
 
     def host_cable(self, link: Link, host: Host) -> Cable:
         switch = link.a if link.b == host.name else link.b
-        end = CableEnd(
-            host.name, f"{host.name}-eth0", 0, HOST_IFINDEX, host_mac(host.address), self._shape(link)
-        )
+        end = CableEnd(host.name, f"{host.name}-eth0", 0, HOST_IFINDEX, host_mac(host.address), self._shape(link))
         return Cable(link, self._port(switch, link), end)
 
     def trunk(self, link: Link) -> Cable:

@@ -35,17 +35,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.emulation.netlink import (
-    CREATE,
-    EXCL,
-    NetlinkRequest,
-    attribute,
-    attributes,
-    request,
-    text,
-    u32,
-    u64,
-)
+from testbed.emulation.netlink import CREATE, EXCL, NetlinkRequest, attribute, attributes, request, text, u32, u64
 from topologies.spec import TrafficClass
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
@@ -72,10 +62,7 @@ TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
 # of filters: priority 1, every EtherType
 FILTER_INFO = 1 << 16 | socket.htons(0x0003)
 OWN = tuple(c for c in TrafficClass if c is not TrafficClass.RESEARCH)
-OWN_ARP = (
-    0xFFFFFFFF,
-    0x00010800,
-)  # (mask, value) of the first 32 bits behind the link header: over Ethernet, for IPv4
+OWN_ARP = (0xFFFFFFFF, 0x00010800)  # (mask, value) of the first 32 bits behind the link header: over Ethernet, for IPv4
 TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
 QUANTUM_BYTES = 65536
 BURST_S = 1e-3
@@ -167,9 +154,7 @@ class QueueCounters:
 
     def since(self, earlier: QueueCounters) -> QueueCounters:
         """Return the difference to earlier counters."""
-        return QueueCounters(
-            self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets
-        )
+        return QueueCounters(self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets)
 
 
 def expected(shape: LinkShape) -> Found:
@@ -194,10 +179,7 @@ def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
         request(RTM_NEWQDISC, made, root, f"HTB of {name}"),
         *_classes(ifindex, shape, made, name),
         *_queues(ifindex, shape, made, name),
-        *(
-            request(RTM_NEWTFILTER, CREATE, _own_filter(ifindex, *each), f"filter of {name}")
-            for each in words
-        ),
+        *(request(RTM_NEWTFILTER, CREATE, _own_filter(ifindex, *each), f"filter of {name}") for each in words),
     ]
 
 
@@ -272,10 +254,7 @@ def class_rates(classes: list[memoryview]) -> dict[int, tuple[int, int]]:
         options = attributes(attributes(body[TC_MESSAGE.size :]).get(TCA_OPTIONS, b""))
         rate = ceil = 0
         if parameters := options.get(TCA_HTB_PARMS):
-            (rate,), (ceil,) = (
-                struct.unpack_from("=I", parameters, 8),
-                struct.unpack_from("=I", parameters, 20),
-            )
+            (rate,), (ceil,) = (struct.unpack_from("=I", parameters, 8), struct.unpack_from("=I", parameters, 20))
             if rate64 := options.get(TCA_HTB_RATE64):
                 rate = int.from_bytes(rate64, "little")
             if ceil64 := options.get(TCA_HTB_CEIL64):

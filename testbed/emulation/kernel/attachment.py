@@ -20,16 +20,7 @@ from testbed.emulation.description.shaping import (
     tc_body,
     tc_dump,
 )
-from testbed.emulation.netlink import (
-    CREATE,
-    EXCL,
-    NetlinkRequest,
-    NetlinkSocket,
-    attributes,
-    request,
-    text,
-    u32,
-)
+from testbed.emulation.netlink import CREATE, EXCL, NetlinkRequest, NetlinkSocket, attributes, request, text, u32
 from testbed.errors import KernelMismatch
 
 RTM_GETTFILTER = 46
@@ -78,9 +69,7 @@ def attached(netlink: NetlinkSocket, ifindex: int, hook: int, name: str) -> list
     return found
 
 
-def check_attached(
-    netlink: NetlinkSocket, ifindex: int, hook: int, number: int, program: str, name: str
-) -> None:
+def check_attached(netlink: NetlinkSocket, ifindex: int, hook: int, number: int, program: str, name: str) -> None:
     """Raise KernelMismatch unless the hook runs exactly the program of that number."""
     found = attached(netlink, ifindex, hook, name)
     if found != [(number, DIRECT_ACTION)]:

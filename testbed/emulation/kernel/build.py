@@ -174,9 +174,7 @@ class KernelCampus:
         linux.enter_network_of(line_pid)
         with NetlinkSocket() as socket:
             peers = [self.holder_pids.get(cable.b.node, self.fabric_pid) for cable in cut]
-            socket.send(
-                [link_requests.cable(cable, None, pid) for cable, pid in zip(cut, peers, strict=True)]
-            )
+            socket.send([link_requests.cable(cable, None, pid) for cable, pid in zip(cut, peers, strict=True)])
 
     def _build_switches(self) -> None:
         linux.enter_network_of(self.fabric_pid)
@@ -212,8 +210,7 @@ class KernelCampus:
         others = self.plan.spec.hosts if host == coordinator else (coordinator,)
         known = [other for other in others if other != host]
         return [
-            link_requests.neighbour(end.ifindex, other.address, host_mac(other.address), end.name)
-            for other in known
+            link_requests.neighbour(end.ifindex, other.address, host_mac(other.address), end.name) for other in known
         ]
 
     def _finish_hosts(self) -> None:
@@ -379,10 +376,7 @@ class KernelCampus:
         linux.enter_network_of(self.fabric_pid)
         if linux.network_inode() == own:
             return  # the holder had not unshared yet: there are no cables
-        for pid in (
-            self.fabric_pid,
-            self.line.pid,
-        ):  # ends that the delay line was given are in its namespace
+        for pid in (self.fabric_pid, self.line.pid):  # ends that the delay line was given are in its namespace
             if pid is not None:
                 linux.enter_network_of(pid)
                 with NetlinkSocket() as socket:

@@ -39,22 +39,13 @@ class BridgeFabric:
                 Path(f"/proc/sys/net/bridge/bridge-nf-call-{table}tables").write_text("0")
 
     def build(
-        self,
-        socket: NetlinkSocket,
-        plan: CampusPlan,
-        pids: Mapping[str, int],
-        line_pid: int | None,
-        timed: Timed,
+        self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], line_pid: int | None, timed: Timed
     ) -> None:
         """Make bridges, host cables, trunks, and the queues of all ports; then bring these up. `line_pid`: of the delay line."""
         made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
-        made += [
-            _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid) for c in plan.host_cables.values()
-        ]
+        made += [_cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid) for c in plan.host_cables.values()]
         for trunk in plan.trunks:
-            a, b = (
-                None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
-            )
+            a, b = (None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b))
             made.append(_cable(trunk, a, None, line_pid))
             if b:
                 made.append(link_requests.enslave(trunk.b, b))

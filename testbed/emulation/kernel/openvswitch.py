@@ -143,9 +143,7 @@ class OpenvSwitchFabric(BridgeFabric):
         if not plan.openflow:
             return
         if missing := missing_programs():
-            raise SetupError(
-                f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch"
-            )
+            raise SetupError(f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch")
         self.in_kernel = kernel_datapath()
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
@@ -244,9 +242,7 @@ class OpenvSwitchFabric(BridgeFabric):
             self._give_room(plan)
             if self.in_kernel:
                 links = readback.link_states(socket)
-                self._datapath_ifindex = next(
-                    (i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0
-                )
+                self._datapath_ifindex = next((i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0)
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
         """Return masters as with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
@@ -276,14 +272,7 @@ class OpenvSwitchFabric(BridgeFabric):
             return
         topology = self.directory / "topology.json"
         topology.write_bytes(msgspec.json.encode(topology_of(plan)))
-        command = [
-            sys.executable,
-            "-m",
-            "controller.openflow",
-            topology,
-            "--listen",
-            CONTROLLER.removeprefix("tcp:"),
-        ]
+        command = [sys.executable, "-m", "controller.openflow", topology, "--listen", CONTROLLER.removeprefix("tcp:")]
         command += ["--events", self.events, "--socket", self.socket]
         command += ["--control", self.directory / "ovs-vswitchd.ctl"]
         self._launch("controller", [*map(str, command)])
@@ -412,13 +401,9 @@ class OpenvSwitchFabric(BridgeFabric):
             process = self._processes.get(name)
             if process is None or process.poll() is not None:
                 said = (self.directory / f"{name}.out").read_text(errors="replace")[-2000:]
-                raise SetupError(
-                    f"{name} of the Open vSwitch fabric ended without {what}: {said or 'it said nothing'}"
-                )
+                raise SetupError(f"{name} of the Open vSwitch fabric ended without {what}: {said or 'it said nothing'}")
             if time.monotonic() > end_s:
-                raise KernelMismatch(
-                    f"{name} of the Open vSwitch fabric", what, f"none in {START_LIMIT_S:.0f} s"
-                )
+                raise KernelMismatch(f"{name} of the Open vSwitch fabric", what, f"none in {START_LIMIT_S:.0f} s")
             time.sleep(0.01)
 
     def _vsctl(self, *arguments: str) -> str:

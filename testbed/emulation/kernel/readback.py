@@ -67,12 +67,7 @@ def check_address(socket: NetlinkSocket, end: CableEnd, address: bytes, prefix: 
         _, length, _, _, ifindex = link_requests.ADDRESS_MESSAGE.unpack_from(answer)
         if ifindex == end.ifindex:
             found.add(
-                (
-                    attributes(answer[link_requests.ADDRESS_MESSAGE.size :]).get(
-                        link_requests.IFA_LOCAL, b""
-                    ),
-                    length,
-                )
+                (attributes(answer[link_requests.ADDRESS_MESSAGE.size :]).get(link_requests.IFA_LOCAL, b""), length)
             )
     if found != {(address, prefix)}:
         raise KernelMismatch(f"address of {end.name}", (address.hex(), prefix), sorted(found))

@@ -106,9 +106,7 @@ def _wait_gone(victims: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [v for v in victims if identity.is_alive(int(v["pid"]), int(v["start"]))]
 
 
-def _remove_object(
-    campus_id: str, entry: dict[str, Any], path: Path, same_boot: bool, report: CleanReport
-) -> None:
+def _remove_object(campus_id: str, entry: dict[str, Any], path: Path, same_boot: bool, report: CleanReport) -> None:
     try:
         match entry["kind"]:
             case "pins" | "directory" if _is_own(entry["path"], campus_id):
@@ -140,11 +138,7 @@ def remove_tree(path: Path) -> bool:
         raise NotADirectoryError(20, "is not a directory", str(path))
     # the files of hundreds of hosts: most of the time is the kernel's. RuntimeError: the interpreter ends, and begins no threads
     with contextlib.suppress(RuntimeError), ThreadPoolExecutor(REMOVERS) as pool:
-        list(
-            pool.map(
-                shutil.rmtree, [part.path for part in os.scandir(path) if part.is_dir(follow_symlinks=False)]
-            )
-        )
+        list(pool.map(shutil.rmtree, [part.path for part in os.scandir(path) if part.is_dir(follow_symlinks=False)]))
     shutil.rmtree(path)
     return True
 

@@ -119,9 +119,7 @@ def named_campuses(campus_id: str | None) -> list[RunningCampus]:
     found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
     if not found:
         raise SetupError(
-            "no campus is running on this machine"
-            if campus_id is None
-            else f"no campus {campus_id} is running"
+            "no campus is running on this machine" if campus_id is None else f"no campus {campus_id} is running"
         )
     return found
 

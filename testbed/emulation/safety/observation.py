@@ -58,9 +58,7 @@ class CampusObserver:
         self._observer.close()
 
 
-def cause_of(
-    disturbances: Sequence[DisturbedWindow], hosts: Sequence[str], from_s: float, to_s: float
-) -> str:
+def cause_of(disturbances: Sequence[DisturbedWindow], hosts: Sequence[str], from_s: float, to_s: float) -> str:
     """Return why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
     found = [
         each
@@ -68,9 +66,7 @@ def cause_of(
         if each.where in (*hosts, SWITCHES, MACHINE) and each.from_s < to_s and each.to_s > from_s
     ]
     words = []
-    if waiting := max(
-        (each for each in found if each.waited_s > WAIT_S), key=lambda d: d.waited_s, default=None
-    ):
+    if waiting := max((each for each in found if each.waited_s > WAIT_S), key=lambda d: d.waited_s, default=None):
         words.append(f"tasks of {waiting.where} waited {waiting.waited_s * 1e3:.0f} ms for a processor")
     if drops := sum(each.queue_drops for each in found):
         where = ", ".join(dict.fromkeys(each.where for each in found if each.queue_drops))

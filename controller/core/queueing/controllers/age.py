@@ -40,14 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.core.queueing.controllers.replay import (
-    MIN_SPOTS,
-    Arrivals,
-    Replay,
-    Search,
-    Sliced,
-    bisect_level,
-)
+from controller.core.queueing.controllers.replay import MIN_SPOTS, Arrivals, Replay, Search, Sliced, bisect_level
 from controller.core.queueing.replay import LEFT, REFUSED, Rule
 from controller.numerics.arrays import Floats
 
@@ -152,9 +145,7 @@ def ages_grid(gaps_s: Floats) -> list[float]:
         return []
     inner = np.arange(1, POINTS) / POINTS
     even = np.arange(1, POINTS + 1) / POINTS * np.quantile(gaps_s, LONGEST_GAP)
-    return [
-        float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0
-    ]
+    return [float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0]
 
 
 def families(grid_s: list[float]) -> Iterator[Rule]:
@@ -177,9 +168,7 @@ def lines(shape: Rule, ages_s: list[float]) -> Iterator[list[Rule]]:
     yield [replace(shape, admit_until_age_s=age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s]
     yield [replace(shape, admit_from_age_s=age_s) for age_s in ages_s if age_s >= shape.admit_until_age_s]
     yield [replace(shape, leave_at_age_s=age_s) for age_s in ages_s]
-    yield [
-        shape_of(age_s, shape.admit_from_age_s, age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s
-    ]
+    yield [shape_of(age_s, shape.admit_from_age_s, age_s) for age_s in ages_s if age_s <= shape.admit_from_age_s]
     yield [replace(shape, fewer=fewer) for fewer in FEWER]
 
 
@@ -194,9 +183,7 @@ def neighbours(shape: Rule, step_s: float) -> list[Rule]:
     return [near for near in moved if near.admit_until_age_s <= near.admit_from_age_s]
 
 
-def saving(
-    arrivals: Arrivals, shape: Rule, aim_s: float, r_max: float
-) -> Generator[int, None, tuple[float, float]]:
+def saving(arrivals: Arrivals, shape: Rule, aim_s: float, r_max: float) -> Generator[int, None, tuple[float, float]]:
     """Return the share of jobs that the shape keeps from on-demand where the plain one does not, and its standard error.
 
     Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.

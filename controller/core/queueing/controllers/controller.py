@@ -68,12 +68,7 @@ class Algorithm1(Controller):
     """Level r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile."""
 
     def __init__(
-        self,
-        target_delay_s: float,
-        step_per_s: float,
-        window: int = WINDOW,
-        r0: float = 1.0,
-        r_max: float = R_MAX,
+        self, target_delay_s: float, step_per_s: float, window: int = WINDOW, r0: float = 1.0, r_max: float = R_MAX
     ) -> None:
         super().__init__(Rule(r0))
         if not 0.0 <= target_delay_s < inf:
@@ -81,9 +76,7 @@ class Algorithm1(Controller):
         if not 0.0 < step_per_s < inf:
             raise ValueError(f"step {step_per_s} per s: a finite number above 0")
         if window < 1 or not r0 <= r_max < inf:
-            raise ValueError(
-                f"window {window}, r0 {r0}, r_max {r_max}: window >= 1 and r0 <= r_max < infinity"
-            )
+            raise ValueError(f"window {window}, r0 {r0}, r_max {r_max}: window >= 1 and r0 <= r_max < infinity")
         self.target_delay_s, self.step_per_s = target_delay_s, step_per_s
         self.window, self.r_max = window, r_max
         self._arrived, self._left, self._delay_s = 0, 0, 0.0

@@ -24,9 +24,7 @@ def compiled(source: Path = SOURCE) -> Path:
 def _compile(source: Path, target: Path) -> None:
     compiler = next((name for name in COMPILERS if shutil.which(name)), None)
     if compiler is None:
-        raise SetupError(
-            f"{source.name} cannot be compiled here: no C compiler; mend it with: apt install clang"
-        )
+        raise SetupError(f"{source.name} cannot be compiled here: no C compiler; mend it with: apt install clang")
     command = [compiler, *FLAGS, str(source), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
