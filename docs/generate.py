@@ -543,16 +543,16 @@ def rich_text(each: Table | str) -> str:
     return f"{each.title}:\n\n{table([str(column.header) for column in each.columns], rows)}"
 
 
-def origins_table() -> str:
-    """Return the load, date and commit of each committed benchmark, and the machines."""
-    rows, machines = [], {}
+def origins() -> str:
+    """Return the commit, date and machine of the committed benchmarks, and the size and load before of each."""
+    found: dict[str, list[str]] = {}
     for name in BENCHMARKS:
         if file_of(KEPT, name).exists():
-            found = measured(name)
-            origin, size = found["origin"], "short" if found["quick"] else "full"
-            machines[f"{origin['kernel']}, {origin['processor']}"] = None
-            rows.append([f"`{name}`", size, f"{found['load_before']:.1f}", origin["date"][:10], origin["commit"]])
-    return f"{table(['measure', 'run', 'load before', 'date', 'commit'], rows)}\n\n{'; '.join(machines)}."
+            run = measured(name)
+            origin, size = run["origin"], "short" if run["quick"] else "full"
+            of = f"Commit {origin['commit']}, {origin['date'][:10]}, {origin['kernel']}, {origin['processor']}"
+            found.setdefault(of, []).append(f"`{name}` ({size}, {run['load_before']:.1f})")
+    return "\n\n".join(f"{of} (size, load before): {', '.join(names)}." for of, names in found.items())
 
 
 def bringup_table() -> str:
@@ -587,7 +587,7 @@ TABLES = {
     "systems": systems_table,
     "differences": differences_table,
     "least": least_table,
-    "origins": origins_table,
+    "origins": origins,
 }
 QUOTING = ("../README.md", "measured.md", "limits.md", "design-decisions.md")
 
