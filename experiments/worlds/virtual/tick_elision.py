@@ -42,6 +42,7 @@ QUIET = frozenset(
         facts.TransferFinished,
         facts.GrantEnded,
         m.Grant,
+        m.Protect,  # a plan that changed is a fact, which is loud
         m.SendStored,
         m.Expect,
         m.ExpectNoMore,
