@@ -57,7 +57,7 @@ class KillSwitch(WritableMap):
         self.u32[0] = mode
 
     def allow_coordinator(self, address: IPv4Address) -> None:
-        """Let the coordinator's packets pass a closed host (0.0.0.0: nobody's). Call it before the switch is needed."""
+        """Set the address whose packets pass a closed host; 0.0.0.0 for none."""
         self.u8[COORDINATOR] = address.packed
 
     def status(self) -> SwitchStatus:

@@ -1,7 +1,7 @@
 """Checkpoints at rest: manifests that name their content, and a store in which only whole, verified ones are visible.
 
-`store` is the face. Behind it are `manifest` (what a checkpoint is), `reception` (one that arrives) and `recovery`
-(after a crash). Below these is `files`. May import `testbed.errors` and `topologies.units`; knows no network and no
+`store` is the face. Behind it are `reception` (one that arrives) and `recovery` (after a crash). Below these are `files`,
+and `manifest` (what a checkpoint is). May import `testbed.errors` and `topologies.units`; knows no network and no
 trio. Everything here blocks on the disk: a trio host calls it through `trio.to_thread.run_sync`. Begin with `store.py`.
 """
 
