@@ -100,7 +100,7 @@ def main() -> None:
         "of it controller/core": (lines("controller/core"), 9_500),
         "of it experiments": (lines("experiments"), 33_000),
         "tests, lines": (lines("tests"), 32_000),
-        "docs, words": (words, 30_000),
+        "docs, words": (words, 32_000),
         "fields of Cluster": (fields(Cluster), 45),
         "fields of JobState": (fields(JobState), 36),
         "fields of Policy": (fields(Policy), 14),
