@@ -13,7 +13,8 @@ Leaves:
 - `enforcement`: from a grant to what the kernel enforces.
 - `messages` over `wire` and `framing`; `bounds` of every number in them; `driver`, the loop around a core.
 - `clock`; `peers` (what one may take of a service); `program` (what jobs of executables are).
-- `identity` (of processes), `linux` (system calls that Python lacks), `namespaces`, `logs`, `errors`.
+- `identity` (of processes), `own_programs` (how they start), `linux` (system calls that Python lacks), `namespaces`,
+  `logs`, `errors`.
 
 From Python, `from testbed import Campus`: a Mininet network of a described campus (docs/api.md). It is imported when it
 is asked for.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import select
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
 from testbed.errors import SetupError
+from testbed.own_programs import own_program
 
 START_S = 20.0  # imports, on a machine that builds a campus at the same time
 
@@ -25,7 +25,7 @@ def page_beside(console: Console, campus_id: str, port: int | None) -> Iterator[
         yield
         return
     asked = ["--campus", campus_id, "--port", str(port), "--until-eof"]
-    argv = [sys.executable, "-m", "experiments.cli", "dashboard", *asked]
+    argv = [*own_program("experiments.cli"), "dashboard", *asked]
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

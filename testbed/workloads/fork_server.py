@@ -1,6 +1,6 @@
 """A program of its own: forks job processes that have imported the runner already, for an agent process with many jobs.
 
-`python -m testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order
+`testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order
 of the agent. Orders come over a socket of packets (JSON, with descriptors beside it):
 
     {}              with the job's socket, lease, output [, network namespace]  ->  {"pid": N} and its pidfd, or {"error": why}
@@ -18,6 +18,7 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 
 from testbed.linux import end_with_parent, setns
 from testbed.workloads import runner
@@ -33,6 +34,7 @@ def main(argv: list[str]) -> None:
     end_with_parent(agent)
     for target in BUILT_IN.values():
         importlib.import_module(target.partition(":")[0])
+    sys.path.insert(0, str(Path.cwd()))  # where jobs look for their modules; the project's packages are imported
     gc.collect()
     gc.freeze()  # a collection in a job would write to pages that all share
     job = _serve(socket.socket(fileno=control_fd))

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Self
 import trio
 
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
+from testbed.own_programs import own_program
 from testbed.workloads.fork_server import ORDER_BYTES
 
 
@@ -88,7 +88,7 @@ class ForkServer:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with theirs:
-            words = [sys.executable, "-m", "testbed.workloads.fork_server", os.getpid(), theirs.fileno()]
+            words = [*own_program("testbed.workloads.fork_server"), os.getpid(), theirs.fileno()]
             self._program = subprocess.Popen(
                 [str(word) for word in words],
                 stdin=subprocess.DEVNULL,

@@ -26,7 +26,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from testbed.linux import packet_sockets
 from testbed.logs import logger
+from testbed.own_programs import own_program
 from topologies.decoding import UNDECODABLE
 from topologies.openflow import Drained, HaveDrained
 
@@ -272,7 +272,7 @@ class OpenvSwitchFabric(BridgeFabric):
             return
         topology = self.directory / "topology.json"
         topology.write_bytes(msgspec.json.encode(topology_of(plan)))
-        command = [sys.executable, "-m", "controller.openflow", topology, "--listen", CONTROLLER.removeprefix("tcp:")]
+        command = [*own_program("controller.openflow"), topology, "--listen", CONTROLLER.removeprefix("tcp:")]
         command += ["--events", self.events, "--socket", self.socket]
         command += ["--control", self.directory / "ovs-vswitchd.ctl"]
         self._launch("controller", [*map(str, command)])
