@@ -115,12 +115,21 @@ class TestStock:
         ("topo", "said"),
         [("campus,{}/wrong.toml", "wrong.toml"), ("campus", "campus"), ("three_tier,hosts=many", "hosts")],
     )
-    def test_wrong_argument_of_mn_is_said_and_cleans_nothing(self, topo: str, said: str, tmp_path: Path) -> None:
+    def test_wrong_argument_of_mn_is_named_and_cleans_nothing(self, topo: str, said: str, tmp_path: Path) -> None:
         (tmp_path / "wrong.toml").write_text("name = 3\n")
         argv = ["-c", MN, "--custom", str(CUSTOM), "--topo", topo.format(tmp_path), *BRIDGES]
         done = in_own_network(tmp_path, *argv)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert said in done.stderr and "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize("module", ["networkx", "msgspec"])
+    def test_a_python_that_lacks_a_package_cleans_nothing(self, module: str, tmp_path: Path) -> None:
+        """One of them is imported with the file, the other by the campus."""
+        (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module named {module}')")
+        (tmp_path / "g.graphml").write_text("<graphml/>")
+        done = in_own_network(tmp_path, "-c", MN, "--custom", str(CUSTOM), "--topo", "campus,g.graphml", *BRIDGES)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert f"No module named {module}" in done.stderr
 
 
 @pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")

@@ -7,6 +7,7 @@ import pytest
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies import files
+from topologies.errors import SpecError
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
 
@@ -15,6 +16,7 @@ ABILENE = """<?xml version="1.0" encoding="utf-8"?><graphml xmlns="http://graphm
 <key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d1" />
 <key attr.name="label" attr.type="string" for="node" id="d2" />
 <graph edgedefault="undirected">{nodes}{edges}</graph></graphml>"""
+DEFAULT = '<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d1"><default>1e10</default></key>'
 NODES = "".join(f'<node id="{n}"><data key="d2">city {n}</data></node>' for n in range(11))
 RING = [
     (0, 1),
@@ -74,3 +76,32 @@ def test_both_directions_of_a_directed_graph_are_one_trunk(tmp_path: Path) -> No
     trunks = [link for link in campus.links if {link.a, link.b} <= campus.switch_by_name.keys()]
     assert len(trunks) == len(RING)
     assert {link.rate_bytes_per_s for link in trunks} == {2 * GBIT_PER_S}
+
+
+def test_a_default_of_the_file_is_the_rate_of_edges_without_one(tmp_path: Path) -> None:
+    path = written(tmp_path, edge(0, 1) + edge(1, 2, "2e9"), "".join(f'<node id="{n}"/>' for n in range(3)))
+    text = path.read_text()
+    path = path.with_suffix(".GraphML")  # as networks of others are called, too
+    path.write_text(text.replace('<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d1" />', DEFAULT))
+    rates = [link.rate_bytes_per_s / GBIT_PER_S for link in files.load(path).links]
+    assert rates[:2] == [10.0, 2.0]
+
+
+def test_what_is_cut_off_has_the_names_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        SpecError, match=r"\['10 \(city 10\)', '2 \(city 2\)'\].*cut off from 0 \(city 0\): 2 of 11 nodes"
+    ):
+        files.load(
+            written(
+                tmp_path, "".join(edge(a, b) for a, b in RING if {a, b}.isdisjoint({2, 10})) + edge(1, 3) + edge(0, 8)
+            )
+        )
+
+
+@pytest.mark.parametrize(("name", "text"), [("Abilene.gml", b"graph [\n"), ("Abilene.graphml.gz", b"\x1f\x8b\xff")])
+def test_another_form_of_a_network_is_refused_with_the_forms_that_are_read(
+    name: str, text: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises(SpecError, match=r"a campus file \(TOML, or GraphML if its name ends in \.graphml\)"):
+        files.load(tmp_path / name)

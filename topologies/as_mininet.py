@@ -32,11 +32,16 @@ if importlib.util.find_spec("topologies") is None:
     sys.path.append(str(root))
     sys.path += map(str, root.glob(f".venv/lib/python3.{sys.version_info.minor}/site-packages"))
 
-from topologies import files, presets
-from topologies.errors import SpecError
-from topologies.paths import Routes
-from topologies.spec import SUBNET, Campus
-from topologies.units import MBIT_PER_S
+try:
+    from topologies import files, presets
+    from topologies.paths import Routes
+    from topologies.spec import SUBNET, Campus
+    from topologies.units import MBIT_PER_S
+except ImportError as error:
+    if __name__ in ("__main__", "topologies.as_mininet"):
+        raise
+    print(f"--custom: {error}: this Python ({sys.executable}) lacks what the project needs", file=sys.stderr)
+    sys.exit(2)
 
 if TYPE_CHECKING:
     from topologies.openflow import Topology
@@ -93,7 +98,7 @@ def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
         try:
             inspect.signature(make).bind(*args, **params)
             return make(*args, **params)
-        except (SpecError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 - see above
             print(f"--topo: {error}", file=sys.stderr)
             sys.exit(2)
 

@@ -23,6 +23,7 @@ from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parent / "examples"
 EXAMPLE = "example:"
+FORMS = "a campus file (TOML, or GraphML if its name ends in .graphml)"
 MAX_GROUP = 10_000
 
 
@@ -102,11 +103,16 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
         return _brought(text)
     file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
-    if file.suffix == ".graphml":
+    if file.suffix.lower() == ".graphml":
         from topologies import graphml
 
         return graphml.load(file)
-    return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
+    try:
+        return loads(reading.read_text(file, FORMS), str(path))
+    except SpecError as error:
+        if file.suffix == ".toml" or not error.allowed.startswith(toml.NOT_TOML):
+            raise
+        raise SpecError(error.key, error.value, f"{FORMS}; {error.allowed}", error.source) from None
 
 
 def campus54() -> Campus:

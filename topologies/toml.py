@@ -10,6 +10,7 @@ from typing import Any
 
 from topologies.errors import SpecError
 
+NOT_TOML = "TOML: "
 _PLACE = re.compile(r"\(at line (\d+), column \d+\)")
 # of a dotted key; a parser's memory grows with the square of their number
 MAX_PARTS = 64
@@ -31,7 +32,7 @@ def parse(text: str) -> dict[str, Any]:
         number = int(place[1]) if place else text.count("\n") + 1
         lines = text.splitlines() or [""]
         shown = lines[min(number, len(lines)) - 1].strip()[:80]
-        raise SpecError(f"line {number}", shown, f"TOML: {error}") from None
+        raise SpecError(f"line {number}", shown, f"{NOT_TOML}{error}") from None
 
 
 def quote(text: str) -> str:
