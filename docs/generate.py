@@ -592,7 +592,50 @@ TABLES = {
 QUOTING = ("../README.md", "measured.md", "limits.md", "design-decisions.md")
 
 
+# rows of README's picture; Bamboo and the row without migration keep GPUs busy or idle instead of losing work
+WHY_ROWS = ("slurm-pr", "static", "random-dst", "tv-fixed-interval", "no-tc-bpf", "one-interval", "reclaimnet")
+WHY_PANELS = (("work lost in two months, GPU-h", "work lost"), ("research lost in its worst hour, %", "worst hour, %"))
+
+
+def why() -> str:
+    """Return docs/why.svg: what each system loses, and what it takes from research, as A-table3's committed values say."""
+    values, left, width, step = values_of("A-table3"), 150, 380, 26
+    height = 64 + step * len(WHY_ROWS)
+    label = "Work lost, and research lost, by system: bars with intervals of 95 %"
+    drawn = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + 2 * width} {height}" role="img" aria-label="{label}">'
+        f"<style>{PAGE_STYLE} svg {{ font: 13px sans-serif }} text {{ fill: var(--ink) }}</style>"
+        '<rect width="100%" height="100%" style="fill: var(--card)"/>'
+    ]
+    for panel, (title, head) in enumerate(WHY_PANELS):
+        x = left + panel * width
+        found = [
+            next(row for group in GROUPS if (row := values.get(group, name, COLUMNS_OF_SYSTEMS[head])))
+            for name in WHY_ROWS
+        ]
+        scale = (width - 70) / max(row.high or row.measured for row in found)
+        drawn.append(f'<text x="{x}" y="24" font-weight="600">{title}</text>')
+        for place, (name, row) in enumerate(zip(WHY_ROWS, found, strict=True)):
+            y, own = 40 + step * place, name == "reclaimnet"
+            if panel == 0:
+                weight = ' font-weight="600"' if own else ""
+                drawn.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end"{weight}>{name}</text>')
+            color = "bad" if row.measured > MAX_SHOWN.get(head, math.inf) else "a" if own else "closed"
+            drawn.append(
+                f'<rect x="{x}" y="{y}" width="{scale * row.measured:.1f}" height="17" style="fill: var(--{color})"/>'
+            )
+            end = row.high or row.measured
+            if row.low is not None:
+                drawn.append(
+                    f'<path d="M{x + scale * row.low:.1f} {y + 8.5}H{x + scale * end:.1f}" style="stroke: var(--ink)"/>'
+                )
+            drawn.append(f'<text x="{x + scale * end + 6:.1f}" y="{y + 13}">{shown(row)}</text>')
+    lower = f"95 % over {len(values.seeds)} seeds; red: more than the 3 % that research may lose"
+    return "".join([*drawn, f'<text x="{left}" y="{height - 8}" style="fill: var(--muted)">{lower}</text></svg>\n'])
+
+
 PAGES = {
+    "why.svg": why,
     "../experiments/claims/RESULTS.md": claims_page,
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
