@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Debian's own interpreter: Mininet and bcc are Debian packages, which no other python3 on PATH can import.
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
-OURS := bpf topologies testbed controller experiments
+OURS := reclaimnet.py bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -52,6 +53,16 @@ def end_with_parent(parent: int | None = None, status: int = 1) -> None:
     checked(LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
     if parent is not None and os.getppid() != parent:
         os._exit(status)
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program; where only root's folders have it (cron, `su`), they join PATH for whoever is started."""
+    if found := shutil.which(name):
+        return found
+    wider = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    if found := shutil.which(name, path=wider):
+        os.environ["PATH"] = wider
+    return found
 
 
 def children_of(pid: int) -> list[int]:

@@ -43,6 +43,21 @@ def test_a_module_that_raises_is_the_users_mistake_and_not_this_programs(
         check_runs(load_job(written(tmp_path, f'workload = "broken_{len(module)}:Class"\n{GOOD}')), tmp_path)
 
 
+def test_a_script_whose_interpreter_is_not_there_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "dos.sh"
+    script.write_text("#!/bin/sh\r\n")
+    script.chmod(0o755)
+    with pytest.raises(SpecError, match=r"interpreter '/bin/sh\\r'"):
+        check_runs(load_job(written(tmp_path, f'command = ["./dos.sh"]\n{GOOD}')), tmp_path)
+    script.write_text("#! /bin/sh -e\n")
+    check_runs(load_job(written(tmp_path, f'command = ["./dos.sh"]\n{GOOD}')), tmp_path)
+
+
+def test_a_file_whose_name_no_job_may_have_says_which_key_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"letters, digits.*without a key `name`, a job has its file's"):
+        load_job(written(tmp_path, GOOD).rename(tmp_path / "my job.toml"))
+
+
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 JOBS = ("counting.toml", "adding.toml", "regression.toml")
 

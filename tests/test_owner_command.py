@@ -96,7 +96,7 @@ def test_other_words_are_left_to_the_command_line(words: str, calls: list[tuple[
 
 
 def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
-    program = "import sys, experiments.cli.start, experiments.cli.owner; print(*sys.modules)"
+    program = "import sys, reclaimnet, controller, experiments.cli.start, experiments.cli.owner; print(*sys.modules)"
     bare = f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
     loaded = set(_run("-I", "-S", "-c", bare + program).split())  # -S: without what this machine's `site` imports
     assert "bpf.switch" in loaded

@@ -71,7 +71,9 @@ def test_a_wheel_of_an_sdist_of_a_built_tree_holds_the_sources_and_nothing_that_
         [licence] = [name for name in packed.namelist() if name.endswith("LICENSE")]
         assert packed.read(licence) == (ROOT / "LICENSE").read_bytes()
     evidence = {name for name in files if name.startswith("experiments/values/")}  # for the docs, which are in no wheel
-    expected = {name for name in files if name.startswith(PACKAGES) and not name.endswith(".md")} - evidence
+    expected = {
+        name for name in files if name.startswith((*PACKAGES, "reclaimnet")) and not name.endswith(".md")
+    } - evidence
     assert evidence and inside == expected
 
 

@@ -30,6 +30,11 @@ def read_text(path: Path, what: str = "a TOML file") -> str:
         raise SpecError(f"line {line}", bad, f"UTF-8 text: {what} is not binary", str(path)) from None
 
 
+def readable(name: str) -> str:
+    """Return a name as UTF-8 text: bytes of a file's name that are none become replacement characters."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def example(name: str, folder: Path) -> Path:
     """Return the file of an example that the package brings; SpecError lists them."""
     known = example_names(folder)

@@ -46,4 +46,6 @@ def whole(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, content: str | bytes | memoryview) -> None:
     """Write a file as a whole. OSError as `whole`."""
     with whole(path) as scratch:
-        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.write_bytes(
+            content.encode(errors="replace") if isinstance(content, str) else content
+        )  # names need not be UTF-8

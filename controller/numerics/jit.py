@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 SOURCES = (
     HERE / "portable_math.py",
     HERE / "jit.py",
-    *(file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text()),
+    *(file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text("utf-8")),
 )
 _STAMP = fingerprint(SOURCES)
 # the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place

@@ -29,7 +29,7 @@ def main() -> None:
     from controller.openflow.app import FabricController
 
     gc.enable()
-    events = options.events.open("a", buffering=1) if options.events else sys.stdout
+    events = options.events.open("a", buffering=1, encoding="utf-8") if options.events else sys.stdout
     FabricController.topology = topology
     FabricController.socket, FabricController.control = options.socket, options.control
     FabricController.tell = staticmethod(lambda line: events.write(line + "\n"))

@@ -324,7 +324,7 @@ def _digest(event: object, facts: object, submitted: object, program: str, body:
 def export_jsonl(path: Path, target: Path) -> int:
     """Write all facts as one JSON object a line, each with `at_s`; return how many. SetupError: `read_facts`."""
     count = 0
-    with whole(target) as scratch, scratch.open("w") as out:
+    with whole(target) as scratch, scratch.open("w", encoding="utf-8") as out:
         for at_s, fact in read_facts(path):
             record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
             out.write(msgspec.json.encode(record).decode() + "\n")

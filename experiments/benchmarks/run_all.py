@@ -103,7 +103,7 @@ def run_part(name: str, folder: Path, most_s: float) -> Part:
     if not why and process.returncode:
         last = (complaint or printed).strip().splitlines()[-TAIL_LINES:]
         why = "\n".join(last) or f"exit status {process.returncode}"
-    goals = () if why else goals_of(json.loads(result.read_text()))
+    goals = () if why else goals_of(json.loads(result.read_bytes()))
     return Part(name, time.monotonic() - began_s, why, printed, goals)
 
 

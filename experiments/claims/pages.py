@@ -52,7 +52,7 @@ class ClaimCard:
     def picture(self) -> Markup | None:
         """The picture; None: there is none."""
         path = self.path.with_suffix(PICTURE)
-        return placed(path.read_text(), self.claim.title) if path.exists() else None
+        return placed(path.read_text("utf-8"), self.claim.title) if path.exists() else None
 
     @property
     def columns(self) -> Iterator[str]:

@@ -45,7 +45,7 @@ def results_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
-        lock = (path / LOCK).open("a+")
+        lock = (path / LOCK).open("a+", encoding="utf-8", errors="replace")
         in_the_way = [each for each in path.iterdir() if each.suffix in WRITTEN and each.is_dir()]
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error

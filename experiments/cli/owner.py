@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
     """Close a host, now or in `notice_s`; return what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
-        raise SpecError("--notice", notice_s, "seconds, 0 or more")
+        raise SpecError("--notice", notice_s, "seconds, 0 or more, less than 1e9")
     pin, socket = _switch_of(host, campus_id)
     done = owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
     when = f"in {_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"

@@ -69,7 +69,7 @@ class _CommandLine(CLI):  # type: ignore[misc]
     def do_source(self, line: str) -> None:
         """Read commands from a file: source FILE."""
         try:
-            commands = Path(line.strip()).read_text().splitlines()
+            commands = Path(line.strip()).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             error_line(f"{line.strip()}: {error}\n")
             return

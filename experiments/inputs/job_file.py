@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from testbed.bounds import within
+from testbed.bounds import NAME_RULE, within
 from testbed.messages import JobSpec
 from testbed.program import GRACE_S, Program, Variable, wrong
 from testbed.workloads.base import load_workload, params_of
@@ -47,8 +47,12 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
     if spec.program is not None:
         command, folder_of_job = spec.program.command[0], spec.program.working_directory
         path = spec.program.environment.get("PATH", os.environ.get("PATH"))
-        if shutil.which(command, path=path) is None:
+        if (found := shutil.which(command, path=path)) is None:
             raise SpecError("command", command, "a program that is there and may be executed")
+        if not Path(interpreter := _interpreter(found)).exists():
+            raise SpecError(
+                "command", command, f"one whose interpreter {interpreter!r} is there; lines end with LF, not CR LF"
+            )
         if folder_of_job and not Path(folder_of_job).is_dir():
             raise SpecError("working_directory", folder_of_job, "a folder that is there")
         return
@@ -65,6 +69,14 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
         sys.path.remove(str(folder))
     if workload.steps_total != spec.steps:
         raise SpecError("steps", spec.steps, f"{workload.steps_total}, as {spec.workload} makes of its params")
+
+
+def _interpreter(program: str) -> str:
+    """Return the interpreter that the first line of a script names; the program itself, if it is none."""
+    with Path(program).open("rb") as file:
+        head = file.readline(256)
+    words = head[2:].rstrip(b"\n").split(b" ")
+    return os.fsdecode(next(filter(None, words), b"")) if head.startswith(b"#!") else program
 
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:
@@ -85,6 +97,8 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         what, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`").removeprefix("program.").partition("[")[0] or "job"
         value = getattr(spec if hasattr(spec, field) else program, field, spec.name)
+        if field == "name":
+            what = f"{NAME_RULE}; without a key `name`, a job has its file's"
         raise SpecError(table.path(field.removesuffix("_s")), value, what) from None
 
 
@@ -95,6 +109,9 @@ def _program(table: Table, folder: Path) -> Program:
         command = str((folder / command).absolute())
     if "working_directory" in read:
         read["working_directory"] = str((folder / read["working_directory"]).absolute())
+    for key, path in (("command", command), ("working_directory", read.get("working_directory", ""))):
+        if reading.readable(path) != path:
+            raise SpecError(table.path(key), path, "a path of UTF-8 text, as the journal keeps it")
     environment = {key: str(value) for key, value in _scalars(table, "environment").items()}
     for key in environment:
         if not within(key, Variable):

@@ -27,7 +27,7 @@ from markupsafe import Markup
 from experiments.results import pages
 from topologies.writing import write_whole
 
-_PAGE: Final = Path(pages.__file__).with_name("page.css").read_text()
+_PAGE: Final = Path(pages.__file__).with_name("page.css").read_text("utf-8")
 # the page's colours by name, of each the first that is given: what follows the dark ones is for paper
 _LIGHT: dict[str, str]
 _DARK: dict[str, str]

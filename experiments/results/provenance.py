@@ -21,6 +21,7 @@ from pathlib import Path
 from controller.user_policies import source_of
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.runtime.revision import revision
+from topologies.reading import readable
 
 PACKAGE = "reclaimnet-testbed"
 
@@ -73,7 +74,7 @@ def provenance(scenario: Scenario | None = None) -> Provenance:
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         version=installed_version(),
         commit=revision(),
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=readable(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         kernel=f"{system.sysname} {system.release} {system.machine}",
         processor=f"{processor()}, {os.cpu_count()} logical",
         python=sys.version.split()[0],

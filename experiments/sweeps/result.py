@@ -197,7 +197,7 @@ class SweepResult:
             size=self._size,
             reference=self._reference(())[1] if len(self.plan.policies) > 1 else "the first values",
             picture=placed(
-                picture.read_text(),
+                picture.read_text("utf-8"),
                 "Each figure under each policy, with error bars; the table below has the same numbers",
             ),
             figures=[

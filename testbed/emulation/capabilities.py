@@ -7,7 +7,6 @@ raises OSError or NetlinkRefused; what its absence means for the user, and which
 from __future__ import annotations
 
 import os
-import shutil
 import socket as sockets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -149,7 +148,7 @@ def _in_scratch(*requests: NetlinkRequest) -> None:
 
 def _program(*names: str) -> Callable[[], str]:
     def run() -> str:
-        absent = [name for name in names if not shutil.which(name)]
+        absent = [name for name in names if not linux.find_program(name)]
         if absent:
             raise Absent(f"not on PATH: {', '.join(absent)}")
         return ", ".join(names)
@@ -185,6 +184,14 @@ def _htb() -> str:
 _feature("mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True)(
     _program("mnexec", "ifconfig")
 )
+
+
+@_feature("kernel settings", Need.CAMPUS, "hosts cannot be set up", "run the container with --privileged", cheap=True)
+def _settings() -> str:
+    if os.statvfs("/proc/sys").f_flag & os.ST_RDONLY:
+        raise Absent("/proc/sys is read-only")
+    return "/proc/sys can be written"
+
 
 # what a campus with enforcement needs
 

@@ -14,7 +14,6 @@ are closed. An image is code: its writer decides what the next host runs. CRIU: 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -34,8 +33,7 @@ _LOG_OF: Final = "output"  # beside the images: where the output went
 
 def command() -> str:
     """Return CRIU's path. OSError: it is not installed, or cannot work on this machine, and the reason."""
-    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    found = os.environ.get(COMMAND) or shutil.which("criu", path=places)
+    found = os.environ.get(COMMAND) or linux.find_program("criu")
     if not found:
         raise FileNotFoundError("no criu: apt-get install criu (4.0 or newer)")
     checked = _run([found, "check"])

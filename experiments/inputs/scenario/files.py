@@ -77,7 +77,9 @@ def dumps(scenario: Scenario) -> str:
 def examples() -> tuple[str, ...]:
     """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one. Sweeps are left out."""
     names = reading.example_names(EXAMPLES)
-    return tuple(name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text()))
+    return tuple(
+        name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text("utf-8"))
+    )
 
 
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:

@@ -71,7 +71,7 @@ def _recorded_trace(scenario: Scenario, paths: Sequence[Path]) -> Trace:
             raise SpecError("trace", path.name, allowed, str(path))
     owners, hosts = scenario.owners, [host.name for host in scenario.volunteers]
     fit = (
-        " + ".join(path.name for path in paths),
+        " + ".join(reading.readable(path.name) for path in paths),
         [host for host in hosts if host not in owners.loyal],
         scenario.duration_s,
         owners,
@@ -121,7 +121,7 @@ def _read(path: Path, scenario: Scenario | None) -> Record | Recorded | None:
                 return None
             hosts = [host.name for host in scenario.volunteers]
             day_start_s = scenario.owners.day_start_s
-            return owner_events.parse_events(text, hosts, path.name, scenario.duration_s, day_start_s)
+            return owner_events.parse_events(text, hosts, reading.readable(path.name), scenario.duration_s, day_start_s)
         if any("time" in column for column in columns[:2]) and len(columns) > 1:
             return availability_counts.parse_counts_csv(text)
         raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)

@@ -56,7 +56,7 @@ def write_beside(out: Path, first: Path, second: Path) -> tuple[Path, list[Diffe
         ],
         verdicts=[tables.verdict(each) for each in (here, there)],
         figures=found,
-        pages=list(map(quote, pages)),
+        pages=[quote(page, errors="surrogateescape") for page in pages],
         origin=None,
     )
     out.mkdir(parents=True, exist_ok=True)

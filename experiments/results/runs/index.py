@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +34,7 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
         generator=MADE_HERE,
         runs=[(each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary],
         others=[each for each in some if not each.summary],
-        quote=quote,
+        quote=partial(quote, errors="surrogateescape"),
         origin=None,
     )
     path = folder / INDEX

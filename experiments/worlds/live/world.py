@@ -99,7 +99,7 @@ class LiveWorld:
     def load(self) -> dict[str, float]:
         """Return the coordinator's own measurements (`controller.load`); empty if it was killed."""
         path = self.out / LOAD_FILE
-        told = json.loads(path.read_text()) if path.exists() else {}
+        told = json.loads(path.read_bytes()) if path.exists() else {}
         return {f"{what}_{key}": value for what, figures in told.items() for key, value in figures.items()}
 
     def owner_socket(self, host: str) -> Path:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -43,7 +42,7 @@ from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket, request, text
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
-from testbed.linux import packet_sockets
+from testbed.linux import find_program, packet_sockets
 from testbed.logs import logger
 from testbed.own_programs import own_program
 from topologies.decoding import UNDECODABLE
@@ -100,7 +99,7 @@ def kernel_datapath() -> bool:
 
 def missing_programs() -> list[str]:
     """Return the programs of Open vSwitch that are not installed."""
-    return [program for program in PROGRAMS if shutil.which(program) is None]
+    return [program for program in PROGRAMS if find_program(program) is None]
 
 
 class OpenvSwitchFabric(BridgeFabric):
@@ -327,7 +326,7 @@ class OpenvSwitchFabric(BridgeFabric):
     def read_events(self) -> list[dict[str, Any]]:
         """Return the controller's events so far: "programmed", "trunk", "updated", "lost", "refused"."""
         try:
-            lines = self.events.read_text().splitlines(keepends=True)
+            lines = self.events.read_text("utf-8").splitlines(keepends=True)
             return [json.loads(line) for line in lines if line[-1] == "\n"]
         except FileNotFoundError:
             return []
