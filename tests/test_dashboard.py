@@ -158,7 +158,13 @@ def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
     boxes = list(drawn["nodes"].values())
     assert len(boxes) == len(campus.hosts) + len(campus.switches)
     assert len(drawn["links"]) == len(campus.links)
-    assert drawn["width"] < (1500 if hosts == 500 else 4000)
+    assert drawn["width"] < 1500
+    known = {link.rate_bytes_per_s for link in campus.links}
+    with_hosts = [
+        switch for switch in campus.switches if campus.neighbours[switch.name].keys() & campus.host_by_name.keys()
+    ]
+    assert len(drawn["access"]) == len(with_hosts)
+    assert all(set(cables["rates"]) <= known for cables in drawn["access"])
     for n, a in enumerate(boxes):
         assert 0 <= a["x"] <= a["x"] + a["w"] <= drawn["width"]
         assert 0 <= a["y"] <= a["y"] + a["h"] <= drawn["height"]

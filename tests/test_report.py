@@ -15,13 +15,16 @@ from bpf.observer import Observation
 from controller.core.model import facts as f
 from experiments.results import accounting, report
 from experiments.results.campus_layout import layout
+from experiments.results.narration import particulars, sentence
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
+from experiments.results.report.page import page
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
 from topologies.files import load
+from topologies.units import NO_LIMIT, format_level
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -165,6 +168,22 @@ def test_figures_at_real_size_are_not_said_twice() -> None:
     context = replace(run_story.context(), scale=replace(run_story.SCALE, bytes=1.0, time=1.0))
     summary = accounting.summarise(run_story.facts(), context)
     assert {row.real for row in tables.figures(summary)} == {""}
+
+
+def test_a_level_that_no_queue_reaches_is_no_number() -> None:
+    queued = f.JobQueued("j1", 2, NO_LIMIT)
+    assert sentence(queued) == "j1 joins the queue, 2 ahead (r = no limit)"
+    assert ("level", "no limit") in particulars(queued)
+    summary = structs.replace(accounting.summarise(run_story.facts(), run_story.context()), level=NO_LIMIT)
+    assert {row.name: row.played for row in tables.figures(summary)}["level"] == "no limit"
+    assert format_level(1.5) == "1.50"
+
+
+def test_a_page_of_a_run_that_nothing_watched_says_so() -> None:
+    context = replace(run_story.context(), fidelity=FidelityRecord(False, ("nothing watched",), watched=False))
+    summary = accounting.summarise(run_story.facts(), context)
+    assert tables.verdict(summary) == ("invalid", "Every promise kept; fidelity not watched")
+    assert "fidelity not watched</span>" in page(summary, run_story.facts(), context)
 
 
 def test_what_was_rented_is_seen_first() -> None:

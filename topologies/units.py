@@ -10,6 +10,7 @@ GBIT_PER_S = 125_000_000.0
 HOUR_S = 3600.0
 # of a cable, and so of any grant: 8 Tbit/s. Messages carry rates up to this (`testbed.bounds.Rate`)
 LARGEST_RATE_BYTES_PER_S = 1e12
+NO_LIMIT = 1e9  # a level r that no queue reaches: all jobs wait, as where no host is on-demand
 # payload and wire bytes of a full TCP segment at an MTU of 1500: Ethernet, IPv4 and TCP headers with timestamps
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514
 PAYLOAD_SHARE = SEGMENT_BYTES / FRAME_BYTES  # of what links, shapers and buckets count
@@ -34,6 +35,11 @@ def format_duration(duration_s: float) -> str:
     if abs(duration_s) >= 1e-3:
         return f"{duration_s * 1e3:.3g} ms"
     return f"{duration_s * 1e6:.3g} us" if duration_s else "0 s"
+
+
+def format_level(level: float) -> str:
+    """Format paper B's r as "1.50", and NO_LIMIT as "no limit"."""
+    return f"{level:.2f}" if level < NO_LIMIT else "no limit"
 
 
 def plain(number: float) -> str:

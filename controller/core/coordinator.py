@@ -68,7 +68,7 @@ from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.messages import Migrate, SendStored
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
-from topologies.units import PAYLOAD_SHARE
+from topologies.units import NO_LIMIT, PAYLOAD_SHARE
 
 # reclaims within so much of each other are planned for together: less than a message may be late
 TOGETHER_S = 0.05
@@ -166,9 +166,6 @@ def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
 # ---------------------------------------------------------------- the coordinator
 
 
-UNLIMITED = 1e9  # a level r that no queue reaches: all jobs wait
-
-
 class Coordinator:
     """The core: pure, without clock, socket or chance of its own. `draw` is a named stream of uniform numbers in [0, 1)."""
 
@@ -178,7 +175,7 @@ class Coordinator:
         row = policy_of(protocol)
         learner = LEARNERS.get(terms.learner, row.learner)(terms)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
-            learner = Controller(Rule(UNLIMITED))  # there is nowhere else to send a job
+            learner = Controller(Rule(NO_LIMIT))  # there is nowhere else to send a job
         agents = campus.agents(head_stores=protocol.head_stores)
         self.cluster = Cluster(
             campus,

@@ -16,7 +16,7 @@ from testbed.emulation.safety.living import named_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
 from testbed.owner import users_of
-from topologies.units import format_duration
+from topologies.units import format_duration, format_level
 
 PATIENCE_S = 2.0  # for a coordinator that does not answer
 
@@ -74,7 +74,7 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
     title = f"{campus.why_not}; switches as the kernel has them"
     if told := campus.coordinator:
         title = (
-            f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
+            f"{len(told.waiting)} waiting, r = {format_level(told.level)}, mean cost {told.mean_cost:.2f}, "
             f"mean delay {format_duration(told.mean_delay_s)}"
         )
     table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)

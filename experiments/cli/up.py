@@ -53,7 +53,7 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
     export_jsonl(world.journal, out / "events.jsonl")
     context = replace(
         context_of(scenario, Trace("by hand", (), ()), live_row(scenario)),
-        fidelity=FidelityRecord(False, ["`up` does not watch whether the machine keeps up: `run` does"]),
+        fidelity=FidelityRecord(False, ["`up` does not watch whether the machine keeps up: `run` does"], watched=False),
         deaths=tuple(world.deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )

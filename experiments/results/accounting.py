@@ -140,6 +140,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
                 )
                 for where, seen in verdict.observed.items()
             ],
+            verdict.watched,
         ),
         invariants_broken=broken(facts, context),
         world=context.world,

@@ -56,16 +56,16 @@ class _Node:
         return BOX[1] + max(self.grid_height, below)
 
 
-def layout(campus: Campus, small_above: float = SMALL_ABOVE) -> Row:
-    """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}]}.
+def layout(campus: Campus) -> Row:
+    """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}], "access"}.
 
     Cores stand side by side, each switch under the first that it hangs on; other trunks are in no `tree`. Links are in
-    the campus's order.
+    the campus's order. `access`: {d, x, y, rates} of the cables from each switch to its hosts, drawn as one.
     """
     cores = [switch.name for switch in campus.switches if switch.tier is Tier.CORE]
     roots = cores if len(cores) > 1 else [Routes(campus).root]
     agents = sum(host.role is not Role.COORDINATOR for host in campus.hosts)
-    chip = SMALL_CHIP if agents > small_above else CHIP
+    chip = SMALL_CHIP if agents > SMALL_ABOVE else CHIP
     parents: dict[str, str] = {}
     todo = list(roots)
     for name in todo:  # grows while it is walked
@@ -86,7 +86,7 @@ def layout(campus: Campus, small_above: float = SMALL_ABOVE) -> Row:
         hosts = [campus.host_by_name[n] for n in children[name] if n not in switches]
         below = [made[n] for n in children[name] if n in switches]
         together = len(below)
-        if chip is SMALL_CHIP and below and not any(child.lines for child in below):
+        if below and not any(child.lines for child in below):
             widest = max(child.width for child in below) + SIBLINGS
             together = max(1, int(PAGE / max(1, of_leaves) / widest))
         lines = [below[n : n + together] for n in range(0, len(below), max(1, together))]
@@ -107,7 +107,20 @@ def layout(campus: Campus, small_above: float = SMALL_ABOVE) -> Row:
         for link in campus.links
     ]
     width, height = root.width + 2 * MARGIN, top + root.height + MARGIN
-    return {"width": width, "height": height, "small": chip is SMALL_CHIP, "nodes": nodes, "links": links}
+    access = [_access(campus, switch.name, nodes) for switch in campus.switches if made[switch.name].hosts]
+    small = chip is SMALL_CHIP
+    return {"width": width, "height": height, "small": small, "nodes": nodes, "links": links, "access": access}
+
+
+def _access(campus: Campus, switch: str, nodes: dict[str, Row]) -> Row:
+    """Return the cables from a switch to its hosts as one line, the place of its label, and the lowest and highest rate."""
+    links = {name: link for name, link in campus.neighbours[switch].items() if name in campus.host_by_name}
+    chips, box = [nodes[name] for name in links], nodes[switch]
+    x, y, first = box["x"] + box["w"] / 2, box["y"] + box["h"], min(chip["y"] for chip in chips)
+    middle = (min(chip["x"] for chip in chips) + max(chip["x"] + chip["w"] for chip in chips)) / 2
+    rates = [link.rate_bytes_per_s for link in links.values()]
+    line = f"M{x:g},{y:g}V{(y + first) / 2 - 1:g}H{middle:g}V{first - 3:g}"
+    return {"d": line, "x": x + 6, "y": y + 11, "rates": sorted({min(rates), max(rates)})}
 
 
 def _place(

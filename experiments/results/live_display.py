@@ -23,7 +23,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.results.narration import TONES, notable, sentence
 from testbed.messages import HostStatus, Status
 from topologies.dimension import Dimension
-from topologies.units import format_duration, format_rate
+from topologies.units import format_duration, format_level, format_rate
 
 STYLES = {
     "idle": "green",
@@ -104,7 +104,7 @@ class Live:
         bar = ProgressBar(total=duration_s, completed=min(status.now_s, duration_s), width=20)
         clock.add_row(bar, f"{status.now_s:.1f} s of {duration_s:.0f} s", Text(scales, "dim"))
         figures = (
-            f"r = {status.level:.2f}   mean cost {mean_cost} (k = {scenario.queue.on_demand_cost:g})   "
+            f"r = {format_level(status.level)}   mean cost {mean_cost} (k = {scenario.queue.on_demand_cost:g})   "
             f"mean delay {mean_delay} (target {format_duration(target_s)})"
         )
         counts = [f"{name.replace('_', ' ')} {status.counts.get(name, 0)}" for name in COUNTS]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controller.core.model import facts as f
-from topologies.units import format_duration, format_rate, format_size
+from topologies.units import format_duration, format_level, format_rate, format_size
 
 CAUSES = {
     "emergency": "the owner took the host without notice",
@@ -28,7 +28,7 @@ CAUSES = {
 
 # what happened, for kinds that are always worded alike; after a colon how a value is written
 SENTENCES: dict[type[f.Fact], str] = {
-    f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
+    f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:level})",
     f.JobFinished: "{job} finished on {host} at step {step}",
     f.JobFailed: "{job} failed on {host}: {reason}",
     f.CancelOrdered: "{job} is cancelled by its user: {host} is told to end it",
@@ -77,6 +77,7 @@ class _Words(string.Formatter):
         "duration": format_duration,
         "rate": format_rate,
         "size": format_size,
+        "level": format_level,
         "snapshot": lambda is_final: "final snapshot" if is_final else "snapshot",
         "or none": lambda text: text or "none",
     }
@@ -160,7 +161,12 @@ def particulars(fact: f.Fact) -> list[tuple[str, str]]:
 
 def _in_unit(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        for ending, write in (("bytes_per_s", format_rate), ("bytes", format_size), ("_s", format_duration)):
+        for ending, write in (
+            ("bytes_per_s", format_rate),
+            ("bytes", format_size),
+            ("_s", format_duration),
+            ("level", format_level),
+        ):
             if name.endswith(ending):
                 return write(value)
         return f"{value:.6g}"

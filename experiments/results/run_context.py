@@ -104,6 +104,7 @@ class FidelityRecord:
     observed: Mapping[str, Observation] = field(default_factory=dict)
     # seconds in which tasks waited or queues dropped, in the run's time
     disturbances: Sequence[DisturbedWindow] = ()
+    watched: bool = True
 
 
 @dataclass(frozen=True, slots=True)

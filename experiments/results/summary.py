@@ -241,6 +241,7 @@ class RunVerdict(Struct, frozen=True):
     reasons: Annotated[list[str], "what speaks against it, in words"]
     figures: Annotated[dict[str, float], "what was measured, by name"]
     observed: Annotated[list[NetworkObservation], "what the kernel did to each host; none in virtual time"] = []
+    watched: Annotated[bool, "false: nothing watched whether the machine kept up"] = True
 
 
 class Summary(Struct, frozen=True):

@@ -24,10 +24,7 @@ export class CampusMap {
     this.loadsAt = -Infinity;
     const { width, height } = this.layout;
     this.svg = add(box, "svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Map of the campus", class: "map" });
-    // a wide campus is scrolled rather than made unreadable
-    const scale = this.layout.small ? 1 : 0.85;
-    this.svg.style.width = `max(100%, ${Math.min(width, 2600) * scale}px)`;
-    this.svg.style.maxWidth = `${Math.max(width * 1.35, 420)}px`;
+    this.svg.style.setProperty("--width", `${width}px`);
     const defs = add(this.svg, "defs");
     const hatch = add(defs, "pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
     add(hatch, "rect", { width: 6, height: 6, class: "hatch-base" });
@@ -49,6 +46,10 @@ export class CampusMap {
 
   _cables() {
     const layer = add(this.svg, "g");
+    for (const { d, x, y, rates } of this.layout.access) {
+      add(layer, "path", { d, class: "cable", "stroke-width": 1.5 });
+      if (!this.layout.small) add(layer, "text", { x, y, class: "rate" }, [...new Set(rates.map(this.format.rate))].join(" to "));
+    }
     this.layout.links.forEach((link, number) => {
       const [a, b] = [this.layout.nodes[link.a], this.layout.nodes[link.b]];
       if (!a || !b) return;

@@ -154,6 +154,8 @@ export class TimeLine {
   }
 
   _curve(cursor, colour) {
+    this.curve.hidden = !this.points.some(([, length, level]) => length || (level != null && level < 1e6));
+    if (this.curve.hidden) return;
     const height = 84, [c, width] = this._size(this.curve, height), [from, to] = this.window();
     const x = (s) => LABELS + ((s - from) / (to - from)) * (width - LABELS - RIGHT);
     const levels = this.points.map((point) => point[2]).filter((level) => level != null && level < 1e6);

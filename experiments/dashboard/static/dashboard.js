@@ -198,7 +198,7 @@ function render(now) {
 }
 
 function tiles(view) {
-  const hosts = [...view.hosts.values()], count = (test) => hosts.filter(test).length;
+  const hosts = [...view.hosts].filter(([name]) => S.campus.layout.nodes[name]?.role !== "coordinator").map(([, host]) => host), count = (test) => hosts.filter(test).length;
   const busy = count((h) => h.state === "lent" && h.jobs.length), lent = count((h) => h.state === "lent");
   const running = [...view.jobs.values()].filter((job) => ["running", "moving", "starting"].includes(job.phase)).length;
   const t = view.totals, q = view.queue;
@@ -207,15 +207,16 @@ function tiles(view) {
     [count((h) => ["noticed", "reclaimed"].includes(h.state)), "with their owners"],
     [running, "jobs on hosts"],
     [q.length, "jobs wait"],
-    [q.level == null || q.level > 1e6 ? "-" : q.level.toFixed(2), "level r"],
-    [format.duration(q.mean_delay_s), `mean delay, cost ${q.mean_cost.toFixed(2)}`],
+    [q.level == null ? "-" : q.level > 1e6 ? "no limit" : q.level.toFixed(2), "r: jobs that may wait"],
+    [format.duration(q.mean_delay_s), `mean delay; mean cost ${q.mean_cost.toFixed(2)}`],
     [`${t.jobs_finished}`, `finished, ${t.jobs_failed} failed`],
-    [format.duration(t.work_lost_s), `work lost; ${t.migrations_in_time} moves in time`],
+    [format.duration(t.work_lost_s), `work lost; ${t.migrations_in_time} move${t.migrations_in_time === 1 ? "" : "s"} in time`],
   ];
   const box = $("tiles");
   if (!box.children.length) for (const _ of told) box.append(element("div", { className: "tile" }, element("b"), element("span")));
   told.forEach(([value, words], n) => {
     const [b, span] = box.children[n].children;
+    box.children[n].hidden = value === "-"; // nothing to show yet
     if (b.textContent !== String(value)) b.textContent = value;
     if (span.textContent !== words) span.textContent = words;
   });
@@ -317,7 +318,7 @@ function flows(view) {
     cells: [
       { job: flow.job },
       `${flow.from} → ${flow.to}`,
-      flow.class,
+      { presync: "checkpoint", planned: "move" }[flow.class] ?? flow.class,
       { parts: [flow.grant / most, Math.min(1, (flow.use ?? 0) / most)], words: flow.use == null ? format.rate(flow.grant) : `${format.rate(flow.grant)}, ${format.rate(flow.use)}` },
       flow.held_by || "its own cap",
     ],
@@ -422,11 +423,10 @@ function told(message) {
   draw(false);
 }
 
-// a run that is over is shown from its beginning, at a speed at which it lasts a minute or so
+// a run that is over is shown at its end; ▶ plays it from its beginning, at a speed at which it lasts a minute or so
 function beginReplay(end) {
   S.speed = SPEEDS.find((speed) => speed >= end / 90) ?? SPEEDS.at(-1);
   $("speed").value = S.speed;
-  if (S.mode === "follow") seek(0);
 }
 
 async function watchHead() {
@@ -463,6 +463,7 @@ async function begin() {
   $("name").textContent = S.campus.name;
   $("world").textContent = { live: "live campus", recorded: "recorded live run", virtual: "virtual run" }[S.campus.world];
   const nodes = Object.entries(S.campus.layout.nodes).filter(([, node]) => node.kind === "host" && node.role !== "coordinator");
+  document.querySelector(".board").classList.toggle("wide", S.campus.layout.width > 900);
   S.map = new CampusMap($("map"), S.campus, format, chooseHost);
   S.line = new TimeLine({ scroll: $("line-scroll"), space: $("line-space"), line: $("line"), curve: $("curve"), hosts: nodes.map(([name]) => name), format, chosen: chooseJob, seek: (s) => (s === null ? draw() : seek(s)) });
   for (const speed of SPEEDS) $("speed").append(element("option", { value: speed, text: `× ${speed}` }));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log10
+from math import log10
 from pathlib import Path
 
 from markupsafe import Markup
@@ -14,7 +14,6 @@ from experiments.results.history import Timed, attempts, end_s
 from experiments.results.pages import render
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
-from topologies.units import format_rate
 
 RATE = 36.0  # for the words of a rate beside the last cable
 
@@ -30,26 +29,22 @@ class Use:
 
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Return the picture, as SVG; trunks beside the tree are dashed."""
-    campus, drawn = context.campus, layout(context.campus, small_above=inf)
+    campus, drawn = context.campus, layout(context.campus)
     nodes, switches = drawn["nodes"], campus.switch_by_name
     trunks = []
     for link in drawn["links"]:
         if link["a"] in switches and link["b"] in switches:
             upper, lower = sorted((nodes[link["a"]], nodes[link["b"]]), key=lambda node: float(node["y"]))
             trunks.append((upper, lower, link))
-    below = []
-    for switch in campus.switches:
-        hosts = {n: link for n, link in campus.neighbours[switch.name].items() if n not in switches}
-        rates = [link.rate_bytes_per_s for link in hosts.values()]
-        ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max) if rates)
-        below.append((switch, [nodes[name] for name in hosts], list(ends)))
     page = render(
         Path(__file__).with_name("campus_map.html"),
         width=drawn["width"] + RATE,
         height=drawn["height"],
         nodes=nodes,
+        small=drawn["small"],
         trunks=trunks,
-        switches=below,
+        access=drawn["access"],
+        switches=campus.switches,
         hosts=[(campus.host_by_name[name], use) for name, use in _uses(facts, context).items()],
         thickness=lambda rate: max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5))),
     )

@@ -38,7 +38,7 @@ from experiments.results.run_context import ResearchShare, RunContext, research_
 from experiments.results.summary import Summary
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
-from topologies.units import MBIT_PER_S, format_duration, format_rate
+from topologies.units import MBIT_PER_S, NO_LIMIT, format_duration, format_rate
 
 WIDTH_IN, HEIGHT_IN, TALL_IN = 7.2, 3.6, 4.8
 COLUMNS = 600  # of pixels: more points than one can see are not drawn
@@ -108,7 +108,9 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
     delays = running_mean([(at_s, d.delay_s) for at_s, d in dispatched if d.delay_s is not None])
     costs = running_mean([(at_s, d.cost) for at_s, d in dispatched if d.cost is not None])
     levels = [
-        (at_s, fact.level) for at_s, fact in facts if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
+        (at_s, fact.level)
+        for at_s, fact in facts
+        if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned) and fact.level < NO_LIMIT
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
     unit, unit_s = _unit(max([target_s, *(delay_s for _, delay_s in delays)]))

@@ -41,7 +41,7 @@ def write(
 def summary_table(summary: Summary) -> Table:
     """Return the figures for a terminal."""
     kind, words = tables.verdict(summary)
-    colour = "green" if kind == "good" else "red"
+    colour = {"good": "green", "invalid": "yellow", "bad": "red"}[kind]
     table = Table(
         title=f"{words} · {summary.policy} · {summary.world} · seed {summary.seed}", title_style=f"bold {colour}"
     )

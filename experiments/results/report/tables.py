@@ -9,7 +9,7 @@ from experiments.results.history import Notice
 from experiments.results.report.times import RunClock
 from experiments.results.summary import DIMENSIONS, NUMBERS, NetworkObservation, Summary, value_of
 from topologies.dimension import Dimension
-from topologies.units import format_duration, format_rate, format_size
+from topologies.units import format_duration, format_level, format_rate, format_size
 
 MAX_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
@@ -54,6 +54,8 @@ def gpu_time(seconds: float) -> str:
 def _value(name: str, value: float | None) -> str:
     if value is None:
         return "-"
+    if name == "level":
+        return format_level(value)
     if name.startswith("lost_time.") and name.endswith("_s"):
         return gpu_time(value)
     dimension = DIMENSIONS.get(name, Dimension.DURATION if name.endswith("_s") else None)
@@ -72,6 +74,8 @@ def verdict(summary: Summary) -> tuple[str, str]:
         return "bad", f"{count} breach{'es' * (count > 1)} of a promise"
     count = summary.migrations.excused
     but = f", {count} move{'s' * (count > 1)} not in time excused" if count else ""
+    if not summary.fidelity.watched:
+        return "invalid", f"Every promise kept{but}; fidelity not watched"
     if not summary.fidelity.valid:
         return "invalid", "Every promise kept, but the machine did not keep up: the run is not valid"
     if summary.not_promised:
