@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from testbed import messages as m
 from testbed.agent.core import effects as do
@@ -10,6 +11,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.announced import refusal
 from testbed.agent.core.running import AttemptPhase
+from testbed.bounds import MAX_ENDED, MAX_STORED
 from testbed.errors import InvariantBroken
 
 JOB = m.JobSpec("a", 1000, 0.1, 1_000_000)
@@ -50,6 +52,16 @@ def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = Fals
     return core.handle(ev.SnapshotDone(1, taken, final), now_s)
 
 
+def ordered(core: AgentCore, message: m.ToAgent, now_s: float) -> list[do.Effect]:
+    return core.handle(ev.Received(message), now_s)
+
+
+def sent(core: AgentCore, job: str, sequence: int, host: str, now_s: float, *, ok: bool) -> list[do.Effect]:
+    """A transfer has ended, and may be tried again."""
+    account = m.TransferEnded("t", job, sequence, host, ok, 1, 0, 1.0)
+    return core.handle(ev.SendEnded(account, retryable=True), now_s)
+
+
 def ended(core: AgentCore, outcome: m.Outcome, step: int, now_s: float, **how: Any) -> list[do.Effect]:
     fenced = how.pop("fenced", False)
     return core.handle(ev.WorkloadEnded(m.JobEnded("a", 1, outcome, step, **how), fenced), now_s)
@@ -65,6 +77,17 @@ def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent()
     assert effects[0] == do.ExtendLease(11.7 + LEASE_S)
     [beat] = said(core.handle(ev.Woke(), 13.2), m.Heartbeat)
     assert beat.answered_s == pytest.approx(0.2)
+
+
+def test_acknowledgement_counts_once_not_after_a_later_one_and_not_on_another_connection() -> None:
+    core = agent()  # 1 was sent with Welcome
+    core.handle(ev.Woke(), 11.7)
+    assert ordered(core, m.HeartbeatAck(2), 11.8) == [do.ExtendLease(11.7 + LEASE_S)]
+    assert ordered(core, m.HeartbeatAck(2), 11.8) == ordered(core, m.HeartbeatAck(1), 11.9) == []
+    core.handle(ev.Woke(), 13.2)
+    core.handle(ev.Disconnected(), 13.3)
+    core.handle(ev.Connected(), 13.4)
+    assert ordered(core, m.HeartbeatAck(3), 13.5) == []
 
 
 def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_there() -> None:
@@ -84,6 +107,56 @@ def test_the_longest_that_counters_were_late_is_told_once() -> None:
     assert beat.loop_lag_s == 1.7
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
     assert beat.loop_lag_s == 0.0
+
+
+def test_other_drops_are_reported_at_once_and_the_same_ones_are_not() -> None:
+    core, seen = agent(), [ev.Sampled({"planned": m.ClassCount(9, 9, drops)}, [], None, 0.0) for drops in (0, 2, 2, 3)]
+    assert [len(said(core.handle(sampled, 10.3), m.Heartbeat)) for sampled in seen] == [0, 1, 0, 1]
+
+
+def test_the_last_samples_that_no_connection_carried_are_sent_on_the_next() -> None:
+    core = AgentCore("h1", 1, 7200)
+    for number in range(150):
+        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, number, 0, 0), 0.0), 10.0)
+    core.handle(ev.Connected(), 10.1)
+    [beat] = said(ordered(core, m.Welcome(LEASE_S, 1.0), 10.2), m.Heartbeat)
+    assert [sample.migration_bytes for sample in beat.samples] == list(range(50, 150))
+
+
+# ---------------------------------------------------------------- Hello
+
+
+def test_hello_lists_the_last_checkpoint_of_each_job_and_as_many_as_a_frame_has_room_for() -> None:
+    core = agent()
+    for number in range(MAX_STORED + 1):
+        for sequence in (1, 2):
+            core.handle(ev.CheckpointReceived(m.StoredCheckpoint(f"j{number:05}", sequence, 1, 1, "")), 10.3)
+    [hello] = said(core.handle(ev.Connected(), 10.4), m.Hello)
+    assert len(hello.stored) == len({known.job for known in hello.stored}) == MAX_STORED
+    assert {known.sequence for known in hello.stored} == {2}
+
+
+def test_hello_lists_the_last_ends_and_an_end_is_listed_until_the_job_is_forgotten() -> None:
+    core, names = agent(), [f"j{number}" for number in range(MAX_ENDED + 1)]
+    for name in names:
+        ordered(core, m.StartJob(replace(JOB, name=name), 1, None), 10.3)
+        core.handle(ev.WorkloadEnded(m.JobEnded(name, 1, "failed", 1)), 10.3)
+    [hello] = said(core.handle(ev.Connected(), 10.4), m.Hello)
+    assert [each.job for each in hello.ended] == names[1:]
+    ordered(core, m.Forget(names[-1], 0), 10.5)
+    [hello] = said(core.handle(ev.Connected(), 10.6), m.Hello)
+    assert [each.job for each in hello.ended] == names[:-1]
+
+
+def test_the_last_snapshot_of_a_finished_job_is_reported_where_the_job_is_to_go_on() -> None:
+    core = running()
+    snapshot(core, 1_000_001, 10.5)
+    kept = ended(core, "finished", 1000, 10.6)
+    assert said(kept, m.CheckpointStored) == []
+    [hello] = said(core.handle(ev.Connected(), 10.7), m.Hello)
+    assert [known.sequence for known in hello.stored] == [1_000_001]
+    told = [said(ordered(core, m.Forget("a", 0), 10.8), m.CheckpointStored) for _ in range(2)]
+    assert told == [[m.CheckpointStored(hello.stored[0])], []]
 
 
 # ---------------------------------------------------------------- the owner
@@ -108,6 +181,63 @@ def test_a_job_that_is_protected_again_stays_though_the_order_to_stay_was_lost()
     effects = core.handle(ev.Received(m.Protect("a", 1, TARGET, 1e6, 5.0, 9.0)), 10.8)
     assert of(effects, do.AbortSending) == [do.AbortSending("a", TARGET.host)]
     assert not of(core.handle(ev.Woke(), 15.6), do.TakeSnapshot), "it was to stop then"
+
+
+def test_a_move_that_is_called_off_leaves_snapshots_here_until_the_job_is_protected_anew() -> None:
+    core = running()
+    protect(core, 10.5, first_s=9.0)
+    ordered(core, m.Migrate("a", 1, TARGET, 2e6, 5.0), 10.6)
+    ordered(core, m.CancelTransfers("a", TARGET.host), 10.7)
+    assert of(snapshot(core, 1_000_001, 10.8), do.StartSending) == []
+    protect(core, 10.9)
+    assert [send.destination for send in of(snapshot(core, 1_000_002, 11.0), do.StartSending)] == [STANDBY]
+
+
+# ---------------------------------------------------------------- what failed and is tried again
+
+
+def test_snapshot_of_a_move_that_failed_is_taken_again_after_a_moment() -> None:
+    core = running()
+    [first] = of(ordered(core, m.Migrate("a", 1, TARGET, 2e6, 5.0), 11.0), do.TakeSnapshot)
+    core.handle(ev.SnapshotFailed("a", 1, False, "no room"), 11.1)
+    assert of(core.handle(ev.Woke(), 11.3), do.TakeSnapshot) == []
+    [again] = of(core.handle(ev.Woke(), 11.4), do.TakeSnapshot)
+    assert (again.final, again.sequence) == (False, first.sequence + 1)
+
+
+def test_between_two_snapshots_there_is_a_step_however_short_the_interval() -> None:
+    core = running()
+    ordered(core, m.Protect("a", 1, None, 0.0, 0.01, 0.0), 11.0)
+    snapshot(core, 1_000_001, 11.2)
+    assert of(core.handle(ev.Woke(), 11.25), do.TakeSnapshot) == []
+    assert of(core.handle(ev.Woke(), 11.31), do.TakeSnapshot)
+
+
+def test_transfer_to_a_standby_that_failed_is_reported_and_waits_for_the_next_checkpoint() -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    assert said(sent(core, "a", 1_000_001, "h2", 11.0, ok=False), m.TransferEnded)
+    assert of(core.handle(ev.Woke(), 12.0), do.StartSending) == []
+
+
+@pytest.mark.parametrize("of_move", [True, False])
+def test_transfer_for_which_a_job_waits_is_tried_again_by_the_last_order_given(of_move: bool) -> None:
+    """To that address, under that number, at that rate."""
+    core, to, job, sequence = running(), replace(TARGET, ticket=9), "a" if of_move else "b", 1_000_001
+
+    def order(destination: m.Endpoint, at_s: float) -> None:
+        moves = m.Migrate("a", 1, destination, 2e6, 5.0), m.SendStored("b", sequence, destination, 2e6)
+        ordered(core, moves[not of_move], at_s)
+
+    order(TARGET, 10.5)
+    snapshot(core, sequence, 10.6)
+    assert said(sent(core, job, sequence, "h3", 11.0, ok=False), m.TransferEnded) == []
+    order(to, 11.1)
+    ordered(core, m.Grant(job, "h3", 5e5), 11.1)
+    assert of(core.handle(ev.Woke(), 11.2), do.StartSending) == []
+    [again] = of(core.handle(ev.Woke(), 11.3), do.StartSending)
+    assert (again.job, again.destination, again.rate_bytes_per_s) == (job, to, 5e5)
 
 
 def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> None:
@@ -222,6 +352,19 @@ def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:
     assert isinstance(core.handle(ev.Woke(), 11.0 + LEASE_S)[0], do.KillWorkload)
 
 
+@pytest.mark.parametrize("order", [m.StopJob("b", 1), m.StopJob("b", 1, 2.0), m.Migrate("b", 1, TARGET, 1e6, 5.0)])
+def test_order_about_a_job_that_is_not_here_is_answered_by_its_end(order: m.ToAgent) -> None:
+    [told] = said(ordered(running(), order, 10.5), m.JobEnded)
+    assert (told.job, told.outcome, told.reason) == ("b", "stopped", "it is not here")
+
+
+def test_a_job_that_is_asked_to_end_does_not_move() -> None:
+    core = running()
+    ordered(core, m.StopJob("a", 1, 60.0), 10.5)
+    assert ordered(core, m.Migrate("a", 1, TARGET, 1e6, 1.0), 10.6) == []
+    assert of(core.handle(ev.Woke(), 11.7), do.TakeSnapshot) == []
+
+
 def test_an_older_attempt_is_refused_and_the_same_one_again_is_no_second() -> None:
     core = running(3)
     older = core.handle(ev.Received(m.StartJob(JOB, 2, None)), 10.5)
@@ -234,9 +377,13 @@ def test_a_start_that_its_own_end_has_overtaken_is_refused_and_a_later_attempt_i
     core = agent()
     core.handle(ev.Received(m.StopJob("a", 3, 2.0)), 10.3)
     core.handle(ev.Received(m.Forget("a", 2**62)), 10.3)
+    for name, attempt in [("a", 2), *((f"c{number}", 1) for number in range(63))]:
+        ordered(core, m.StopJob(name, attempt), 10.3)
     late = core.handle(ev.Received(m.StartJob(JOB, 3, None)), 10.4)
     assert [ended.reason for ended in said(late, m.JobEnded)] == ["it was called off before"]
     assert of(core.handle(ev.Received(m.StartJob(JOB, 4, None)), 10.5), do.StartWorkload) != []
     for number in range(200):
         core.handle(ev.Received(m.StopJob(f"b{number}", 1)), 10.6)
     assert len(core.called_off) <= 64
+    late = core.handle(ev.Received(m.StartJob(replace(JOB, name="b199"), 1, None)), 10.7)
+    assert of(late, do.StartWorkload) == []

@@ -166,8 +166,8 @@ def outcome_of(order: do.Effect, draw: random.Random) -> ev.Event | None:
         case do.TakeSnapshot(job, attempt, sequence, final) if draw.random() < 0.8:
             taken = m.StoredCheckpoint(job, sequence, 1, 1, "")
             return ev.SnapshotDone(attempt, taken, final)
-        case do.TakeSnapshot(job, attempt, sequence, final):
-            return ev.SnapshotFailed(job, attempt, sequence, final, "no room")
+        case do.TakeSnapshot(job, attempt, _, final):
+            return ev.SnapshotFailed(job, attempt, final, "no room")
         case do.StartSending(job, sequence, destination):
             ok = draw.random() < 0.5
             account = m.TransferEnded("t", job, sequence, destination.host, ok, 1, 0, 1.0)

@@ -241,5 +241,5 @@ class Workloads:
             env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final, cost))
 
     def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
-        failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)
+        failed = aev.SnapshotFailed(order.job, order.attempt, order.final, reason)
         self._env.tell_agent(machine, failed)

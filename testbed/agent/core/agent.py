@@ -34,7 +34,6 @@ from topologies.spec import MAX_GPUS, TrafficClass
 
 ASKED_TO_END = "asked to end"
 MAX_CALLED_OFF = 64  # that are remembered: an order is not overtaken by many
-SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
 
 
 @dataclass
@@ -138,10 +137,9 @@ class AgentCore:
                 return []
             case ev.WorkloadEnded():
                 return self._workload_ended(event)
-            case ev.SnapshotFailed(name, attempt, sequence, final, reason):
+            case ev.SnapshotFailed(name, attempt, final, reason):
                 if (job := self._of(name, attempt)) is None:
                     return []
-                job.last_sequence = max(job.last_sequence, sequence)
                 if final:
                     return self._stop(name, attempt, f"no final checkpoint: {reason}")
                 job.snapshot_failed(now_s + RETRY_S)
@@ -178,8 +176,6 @@ class AgentCore:
                     job.stay(move.destination.host)
                     aborts = self.sends.abort(name, move.destination.host)
                 job.protection = Protection(standby, rate, interval_s, now_s + first_s)
-                if standby is not None:
-                    self.sends.readdress(name, standby)
                 return [*aborts, *self._regrant(name, job.standby_host, rate)]
             case m.Unprotect(job=name, attempt=attempt):
                 if job := self._of(name, attempt):
@@ -188,8 +184,6 @@ class AgentCore:
             case m.Migrate(name, attempt, to, rate, final_within_s):
                 if (job := self._of(name, attempt)) is None:
                     return self._stop(name, attempt, "")
-                if job.phase is AttemptPhase.ENDING:  # ordered before its end was
-                    return []
                 aborts = self.sends.abort_elsewhere(name, to.host)
                 self.sends.readdress(name, to)
                 job.move_to(to, rate, now_s + final_within_s)
@@ -261,11 +255,7 @@ class AgentCore:
         assert read.isolate_in_s is not None
         if read.isolate_in_s <= 0.0:
             return [] if self.closed else self._close(read.grace)
-        deadline_s = now_s + read.isolate_in_s
-        if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < SAME_NOTICE_S:
-            self.reclaim_at_s = min(self.reclaim_at_s, deadline_s)
-            return []
-        self.lent, self.reclaim_at_s = False, deadline_s
+        self.lent, self.reclaim_at_s = False, now_s + read.isolate_in_s
         return [do.Send(m.OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
 
     def _close(self, grace: bool) -> list[do.Effect]:

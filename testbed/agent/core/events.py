@@ -78,7 +78,6 @@ class SnapshotFailed(Struct, frozen=True):
 
     job: str
     attempt: int
-    sequence: int
     final: bool
     reason: str
 

@@ -159,9 +159,7 @@ class Running:
     def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
         """Note a snapshot that is in the local store."""
         self.snapshotting, self.step = False, max(self.step, snapshot.step)
-        if self.latest is None or snapshot.sequence > self.latest.sequence:
-            self.latest = snapshot
-        self.last_sequence = max(self.last_sequence, snapshot.sequence)
+        self.latest = snapshot
         if final:
             self.to("final snapshot")
         elif self.migration is not None:

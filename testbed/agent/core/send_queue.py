@@ -66,14 +66,13 @@ class SendQueue:
         if present is None or present.rate_bytes_per_s == rate_bytes_per_s:
             return []
         self.table[key] = replace(present, rate_bytes_per_s=rate_bytes_per_s)
-        return [] if key in self.retries_s else [do.Regrant(job, destination, rate_bytes_per_s)]
+        return [do.Regrant(job, destination, rate_bytes_per_s)]
 
     def abort(self, job: str, destination: str) -> list[do.Effect]:
         """Stop sending it, for good."""
         key = (job, destination)
-        is_waiting = self.retries_s.pop(key, None) is not None
-        present = self.table.pop(key, None)
-        return [] if present is None or is_waiting else [do.AbortSending(job, destination)]
+        self.retries_s.pop(key, None)
+        return [] if self.table.pop(key, None) is None else [do.AbortSending(job, destination)]
 
     def abort_elsewhere(self, job: str, destination: str) -> list[do.Effect]:
         """Stop sending anything of a job, but to there."""

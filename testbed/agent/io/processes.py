@@ -157,7 +157,7 @@ class JobProcesses:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
             if path is not None:  # the process that wrote it has gone, or reported that it does not any more
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
-            self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, quoted(str(error))))
+            self._handle(ev.SnapshotFailed(*key, order.final, quoted(str(error))))
         else:
             cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, quoted(taken.stopped))
             self._handle(ev.SnapshotDone(order.attempt, stored_checkpoint(manifest), order.final, cost))
