@@ -26,12 +26,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar
 
+import msgspec
 import trio
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from controller.core.model.cluster import keyed
 from controller.load import Load
 from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
@@ -290,6 +292,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         if known is None or known.spec.address != ip_address(address):
             raise RemoteProtocolError(f"no host {message.host!r} of this campus has the address {address}")
         await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
+        # a number by which to know the agent again, and by which no reader of the journal can pass for it
+        message = msgspec.structs.replace(message, incarnation=keyed(self.core.cluster.secret, message.incarnation))
         if why := not_yet(self.core.cluster, known, message, self.now_s):
             raise RemoteProtocolError(why)
         return message

@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -43,6 +44,8 @@ class CoordinatorConfig:
     address: str
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
+    # key of transfers' numbers, kept by the process that starts this one and its successors; no file holds it
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32))
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
@@ -85,12 +88,9 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     origin = journal.origin()
     if origin:
         check_origin(origin, mine, config.journal)
-    if "secret" not in origin:  # a new journal, or an earlier version's
-        new = {"secret": secrets.token_hex(32)}
-        journal.found(new if origin else mine | new)
-    secret = bytes.fromhex(journal.origin()["secret"])
-    core = Coordinator(config.campus, config.protocol, config.queue, placement.random, secret)
+    core = Coordinator(config.campus, config.protocol, config.queue, placement.random, config.secret)
     if not origin:
+        journal.found(mine)
         return CoordinatorHost(
             core, journal, admission, started_s=config.started_s, network_socket=config.network_socket
         )

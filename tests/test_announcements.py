@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.grants import ticket
 from controller.core.model import effects as do
+from controller.core.model.cluster import keyed
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.storms.generate import generate as storm
@@ -31,7 +31,7 @@ class Told:
         for effect in effects:
             if isinstance(effect, do.Tell):
                 self._say(core, effect.host, effect.message)
-        open_now = {(flow.destination, flow.ticket) for flow in core.cluster.flows.values()}
+        open_now = {(flow.destination, core.cluster.ticket(flow)) for flow in core.cluster.flows.values()}
         connected = {name for name, host in core.cluster.hosts.items() if host.connected}
         expected = {(host, number) for host, known in self.expected.items() for number in known}
         assert {pair for pair in open_now if pair[0] in connected} == {
@@ -60,7 +60,7 @@ class Told:
         expect = self.expected.get(to.host, {}).get(to.ticket)
         if expect is None:  # it cannot be told; or the order was called off in the same breath
             flow = core.cluster.flows.get(f"{job}:{source}>{to.host}")
-            assert not core.cluster.hosts[to.host].connected or flow is None or flow.ticket != to.ticket
+            assert not core.cluster.hosts[to.host].connected or flow is None or core.cluster.ticket(flow) != to.ticket
             return
         assert (expect.job, expect.source) == (job, source)
         assert expect.address == str(core.cluster.hosts[source].spec.address)
@@ -99,7 +99,7 @@ def test_every_order_of_a_storm_is_announced(told: Told, seed: int) -> None:
 
 
 def test_numbers_cannot_be_told_from_earlier_ones_without_the_key() -> None:
-    first = {ticket(b"key", count) for count in range(1000)}
+    first = {keyed(b"key", count) for count in range(1000)}
     assert len(first) == 1000
-    assert first.isdisjoint(ticket(b"another", count) for count in range(1000))
+    assert first.isdisjoint(keyed(b"another", count) for count in range(1000))
     assert all(0 < number < 2**63 for number in first)

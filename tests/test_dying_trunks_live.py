@@ -107,9 +107,9 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
     """By its journal: in the end it has the campus as it was built, every trunk alive."""
     journal = Journal(out / "journal.sqlite")
     try:
-        played, secret = scenario.played(), bytes.fromhex(journal.origin()["secret"])
+        played = scenario.played()
         draw = random.Random(f"{played.seed} placement").random
-        core = Coordinator(played.campus, played.protocol, played.queue, draw, secret)
+        core = Coordinator(played.campus, played.protocol, played.queue, draw)
         cluster = recall(journal, core).core.cluster
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
         assert cluster.installation.answers, story

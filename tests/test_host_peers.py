@@ -19,6 +19,7 @@ from msgspec import structs
 from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
+from controller.core.model.cluster import keyed
 from controller.core.model.events import AgentSaid, SubmitAsked
 from controller.core.parameters import FENCE_MARGIN, Protocol, Queue
 from controller.host import CoordinatorHost
@@ -217,7 +218,7 @@ async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_
         nursery.cancel_scope.cancel()
     assert isinstance(told[1].message, m.Welcome)
     heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
-    assert heard == [hello]
+    assert heard == [structs.replace(hello, incarnation=keyed(b"", 1))]
 
 
 async def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

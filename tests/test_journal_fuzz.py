@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The journal of a run with a snapshot in its midst, in one file."""
     path = tmp_path_factory.mktemp("fuzz") / "journal.sqlite"
     journal, _ = a_journal(path, 12.0, save_at=0.4)
-    journal.found(origin_of(small_campus(), *GIVEN, SEED, 0.0) | {"secret": "ab" * 32})
+    journal.found(origin_of(small_campus(), *GIVEN, SEED, 0.0))
     journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     journal.close()
     return path

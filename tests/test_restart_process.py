@@ -122,7 +122,15 @@ def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
     host.SAVE_AFTER_S = 0.0
     run_coordinator(
         CoordinatorConfig(
-            load(campus), Protocol(lease_s=lease_s), Queue(), 1, Path(journal), Path(operator), "10.1.0.1", PORT
+            load(campus),
+            Protocol(lease_s=lease_s),
+            Queue(),
+            1,
+            Path(journal),
+            Path(operator),
+            "10.1.0.1",
+            PORT,
+            secret=b"x",
         )
     )
 

@@ -214,7 +214,8 @@ class Journal:
 
 def _locked(path: Path) -> IO[bytes]:
     """Return a lock on the journal that lasts as long as the file object and the process."""
-    lock = path.open("ab")
+    lock = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
+    os.fchmod(lock.fileno(), 0o600)  # as are the files that SQLite puts beside it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

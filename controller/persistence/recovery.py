@@ -75,7 +75,6 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
     try:
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
-        bytes.fromhex(found.get("secret", ""))
     except (KeyError, ValueError, TypeError, AttributeError, *UNDECODABLE) as error:
         raise SetupError(f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file") from error
     if differing:
@@ -93,6 +92,7 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
         thawed = thaw(CoreSnapshot(*row), journal.path)
         if thawed is not None:
             core, snapshot = thawed, CoreSnapshot(*row)
+            core.cluster.secret = fresh.cluster.secret
             break
     recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
     for at_s, event in journal.inputs(snapshot.event):

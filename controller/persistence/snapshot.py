@@ -40,12 +40,15 @@ def freeze(core: Coordinator) -> bytes | None:
     """Return the whole core as bytes; None while it has none.
 
     Its controller may be in the middle of a search, which is over after a few events. Or a user's policy has a function
-    that no module names (a closure, a lambda): then a restart decides all again.
+    that no module names (a closure, a lambda): then a restart decides all again. The key of transfers' numbers is left out.
     """
+    secret, core.cluster.secret = core.cluster.secret, b""
     try:
         return pickle.dumps(core, pickle.HIGHEST_PROTOCOL)
     except (TypeError, AttributeError, pickle.PicklingError):
         return None
+    finally:
+        core.cluster.secret = secret
 
 
 def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:

@@ -45,7 +45,9 @@ def results_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
-        lock = (path / LOCK).open("a+", encoding="utf-8", errors="replace")
+        # readable for nobody else: a lock on it would keep this run waiting
+        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        lock = os.fdopen(fd, "a+", encoding="utf-8", errors="replace")
         in_the_way = [each for each in path.iterdir() if each.suffix in WRITTEN and each.is_dir()]
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error

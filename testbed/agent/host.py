@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
         self.core = AgentCore(
-            config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored), gpus=config.gpus
+            config.host, secrets.randbits(62), config.data_port, StoredCheckpoints(stored), gpus=config.gpus
         )
 
     async def _launch(self, sock: int, lease: int, output: int) -> Launched:

@@ -483,9 +483,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Make and return BASE/ID, removed with the campus: room for what its processes keep on disk."""
         if not self._ledger:
             raise SetupError("start() the campus before make_directory()")
+        base.mkdir(parents=True, exist_ok=True)
+        if base.stat().st_uid not in (0, os.geteuid()):
+            raise SetupError(f"{base} is another user's, who could put other files in place of the campus's: remove it")
         path = base / self.id
         self._ledger.record({"kind": "directory", "path": str(path)})
-        path.mkdir(parents=True)
+        path.mkdir(mode=0o700)
         self._directories.append(path)
         return path
 

@@ -157,8 +157,9 @@ def _child(request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.umask(0o077)  # journals, checkpoints, logs: nobody else's on this machine
         if request.log is not None:
-            out = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            out = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(out, 1)
             os.dup2(out, 2)
             sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)

@@ -18,7 +18,6 @@ whatever comes later.)
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from math import inf
 
@@ -32,7 +31,7 @@ from controller.core.model.entities import CheckpointFlow, FlowRows
 from controller.core.network.links import LEAST_FALL, NO_LINK
 from controller.core.network.max_min import Wants
 from controller.numerics.arrays import Floats
-from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
+from testbed.bounds import SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
 from testbed.messages import CancelTransfers, Expect, ExpectNoMore, Grant
 from topologies.paths import Routes
 from topologies.spec import TrafficClass
@@ -46,27 +45,23 @@ LEAST_SPAN_S = 0.02
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
-    """Add a flow, or replace it, keeping its rate and number. Its receiver is to expect it, and `settle` gives it its rate."""
+    """Add a flow, or replace it, keeping its rate. Its receiver is to expect it, and `settle` gives it its rate.
+
+    Its number is another one if its receiver is to expect something else.
+    """
     before = cluster.flows.get(flow.key)
     if before is not None:
-        flow.rate_bytes_per_s, flow.ticket = before.rate_bytes_per_s, before.ticket
-    else:
+        flow.rate_bytes_per_s, flow.number = before.rate_bytes_per_s, before.number
+    is_new = before is None or expected(cluster, before) != expected(cluster, flow)
+    if is_new:
+        if before is not None:
+            cluster.tell(flow.destination, ExpectNoMore(cluster.ticket(before)))
         cluster.opened += 1
-        flow.ticket = ticket(cluster.secret, cluster.opened)
+        flow.number = cluster.opened
     cluster.flows.put(flow)
     cluster.rates_stale = True
-    expect = expected(cluster, flow)
-    if before is None or expected(cluster, before) != expect:
-        cluster.tell(flow.destination, expect)
-
-
-def ticket(secret: bytes, count: int) -> int:
-    """Return the one-time number of the n-th flow that was opened, a keyed hash of n.
-
-    A coordinator that decides its journal's events again comes to the same one, and a host without the key cannot guess it.
-    """
-    digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
-    return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1
+    if is_new:
+        cluster.tell(flow.destination, expected(cluster, flow))
 
 
 def expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
@@ -75,7 +70,7 @@ def expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
     first = job.attempt * SEQUENCES_PER_ATTEMPT if flow.sequence is None else flow.sequence
     last = first + SEQUENCES_PER_ATTEMPT - 1 if flow.sequence is None else first
     most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
-    return Expect(flow.ticket, job.name, first, last, source.name, source.address, most_bytes)
+    return Expect(cluster.ticket(flow), job.name, first, last, source.name, source.address, most_bytes)
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
@@ -84,7 +79,7 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
         return
     cluster.orders.pop(flow.key, None)  # one that waited for its way
     cluster.rates_stale = True
-    cluster.tell(flow.destination, ExpectNoMore(flow.ticket))
+    cluster.tell(flow.destination, ExpectNoMore(cluster.ticket(flow)))
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
@@ -31,6 +32,7 @@ from controller.core.placement.select import Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats, Numbers
+from testbed.bounds import LARGEST_COUNT
 from testbed.errors import InvariantBroken
 from testbed.messages import Endpoint, ToAgent
 from topologies.paths import DeadTrunks, Routes, Way, dead_trunks
@@ -70,7 +72,7 @@ class Cluster:
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> until when its phase may last (`reconcile`)
-    secret: bytes = b""  # that no host knows: key of the numbers of transfers
+    secret: bytes = b""  # that no host, journal or snapshot holds: key of the numbers of transfers
     opened: int = 0  # flows so far
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
@@ -252,7 +254,11 @@ class Cluster:
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Return the address, port and ticket to which a flow is sent."""
         host = self.hosts[flow.destination]
-        return Endpoint(host.name, host.address, host.data_port, flow.ticket)
+        return Endpoint(host.name, host.address, host.data_port, self.ticket(flow))
+
+    def ticket(self, flow: CheckpointFlow) -> int:
+        """Return the one-time number under which a flow's receiver expects it."""
+        return keyed(self.secret, flow.number)
 
     def fits(self, job: JobState, host: HostState) -> bool:
         """Return True if GPUs of the host can run the job at all."""
@@ -318,3 +324,12 @@ def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobSt
     """Return the job, if this is its present attempt and it is on that host."""
     job = cluster.jobs.get(name)
     return job if job is not None and job.attempt == attempt and job.host == host.name else None
+
+
+def keyed(secret: bytes, number: int) -> int:
+    """Return a number of 62 bits that only the holder of the key can make of this one, above 0.
+
+    A coordinator that decides its journal's events again comes to the same one, and a host without the key cannot guess it.
+    """
+    digest = hashlib.blake2b(number.to_bytes(8, "big"), key=secret, digest_size=8).digest()
+    return int.from_bytes(digest, "big") % LARGEST_COUNT or 1

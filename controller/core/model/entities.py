@@ -254,7 +254,7 @@ class CheckpointFlow:
     reservation: Reservation | None = None
     # of the one checkpoint that it carries; None: of whatever its job takes at the source
     sequence: int | None = None
-    ticket: int = 0  # under which its receiver expects it
+    number: int = 0  # of flows that were opened: `Cluster.ticket` is made of it
     key: str = field(init=False)  # names the flow in demands and answers
 
     def __post_init__(self) -> None:

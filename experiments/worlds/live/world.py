@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import time
@@ -84,6 +85,7 @@ class LiveWorld:
     deaths: list[Death] = field(default_factory=list)
     prober_host: str = ""
     prober: socket.socket | None = None
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
     _coordinator_again_at_s: float | None = None
 
     @property
@@ -115,7 +117,9 @@ class LiveWorld:
     def start_processes(self) -> None:
         """Start the coordinator first, agents after; research flows and the prober last."""
         logs = self.out / "logs"
-        (logs / JOB_LOGS).mkdir(parents=True, exist_ok=True)
+        for folder in (logs, logs / JOB_LOGS):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         self._start_coordinator()
@@ -141,6 +145,7 @@ class LiveWorld:
             self.operator_socket,
             str(host.address),
             started_s=self.started_s,
+            secret=self.secret,
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
         self.coordinator = self.campus.fork(

@@ -146,7 +146,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self.in_kernel = kernel_datapath()
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
-        self.directory.mkdir(mode=0o755)
+        self.directory.mkdir(mode=0o700)
         self._started = self._starter.submit(self._start_daemons, plan)
         self._starter.submit(self._keep, plan)
 

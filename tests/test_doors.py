@@ -1,0 +1,106 @@
+"""Attacks of an ordinary user, uid 65534, on a campus that stands, from outside and from inside its hosts: all doors are shut."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.core.model import facts as f
+from controller.host import AGENT_PORT
+from controller.persistence.journal import read_facts
+from testbed import messages as m
+from testbed.emulation.safety.ledger import namespace_pids
+from testbed.emulation.safety.living import RunningCampus
+from testbed.wire import Codec
+from tests.live_campus import Run, command, live, running
+from topologies.presets import three_tier
+
+pytestmark = [*live, pytest.mark.timeout(150)]
+NOBODY = 65_534
+HELLO: Codec[m.FromAgent] = Codec(m.FromAgent)
+HOSTS = 3
+SPEC = three_tier(HOSTS, 3, 1)  # as `up` makes it
+# of a journal's bytes: the number of a host's agent, and the key of transfers' numbers, as earlier versions kept them
+SECRETS = ("SELECT value FROM origin WHERE key = 'secret'", "SELECT 1 FROM fact WHERE body LIKE '%\"ticket\"%'")
+
+
+@pytest.fixture(scope="module")
+def campus() -> Iterator[Run]:
+    """A campus where a job runs, in a folder that anybody may enter."""
+    out = Path(tempfile.mkdtemp(prefix="doors-"))
+    out.chmod(0o755)
+    end = out / "end"
+    script = out / "commands"
+    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
+    job = out / "job.toml"
+    job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
+    try:
+        with running(out, "up", "--hosts", str(HOSTS), "--script", str(script)) as run:
+            run.wait_until(lambda: len(run.pids("agent")) == HOSTS + 1)
+            run.wait_until_it_answers()
+            submitted = command("submit", str(job))
+            assert submitted.returncode == 0, submitted.stderr
+            run.wait_for(f.CheckpointCompleted)
+            yield run
+            end.touch()
+    finally:
+        shutil.rmtree(out)
+
+
+def as_nobody(script: str, *arguments: object, network: int | None = None) -> Any:
+    """What a program of an ordinary user prints, as JSON; `network`: of which process."""
+    enter = [] if network is None else ["nsenter", f"--net=/proc/{network}/ns/net"]
+    became = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    words = [*enter, *became, "/usr/bin/python3", "-I", "-c", textwrap.dedent(script), *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def network_of(run: Run, host: str) -> int:
+    return namespace_pids(the_campus(run))[host]
+
+
+def the_campus(run: Run) -> RunningCampus:
+    return RunningCampus(run.ledger()[0])
+
+
+def test_no_file_of_a_campus_is_readable_for_others(campus: Run) -> None:
+    """Journal, checkpoints, jobs' files and logs: with them a stranger had passed for an agent."""
+    reads = """
+        import json, os, sys
+        found = []
+        for root in sys.argv[1:]:
+            for folder, _, names in os.walk(root):
+                found += [os.path.join(folder, name) for name in names if os.access(os.path.join(folder, name), os.R_OK)]
+        print(json.dumps(found))
+    """
+    known = the_campus(campus)
+    roots = [campus.out, known.run_dir, known.run_dir / "logs", Path("/var/tmp/reclaimnet") / known.id]
+    assert any(path.is_file() for path in roots[-1].rglob("*")), "a checkpoint is stored"
+    assert sorted(as_nobody(reads, *roots)) == [str(campus.out / name) for name in ("commands", "job.toml")]
+
+
+def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:
+    """Its reader finds no key, and no number by which an agent is known."""
+    journal = sqlite3.connect(f"file:{campus.out}/journal.sqlite?mode=ro", uri=True)
+    assert [journal.execute(query).fetchall() for query in SECRETS] == [[], []]
+    journal.close()
+    with_number = [fact for _, fact in read_facts(campus.out / "journal.sqlite") if isinstance(fact, f.HostJoined)]
+    hello = m.Hello("h1", next(fact.incarnation for fact in with_number if fact.host == "h1"), 1, [], [], [], True)
+    says = """
+        import json, socket, sys
+        with socket.create_connection((sys.argv[1], sys.argv[2]), 10) as link:
+            link.sendall(bytes.fromhex(sys.argv[3]))
+            print(json.dumps(link.recv(4096).decode(errors="replace")))
+    """
+    frame = HELLO.encode(hello).hex()
+    answer = as_nobody(says, SPEC.coordinator.address, AGENT_PORT, frame, network=network_of(campus, "h1"))
+    assert "the lease of another agent of h1" in answer
