@@ -308,7 +308,9 @@ def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_b
             assert "heard" in net.get("h1").cmd(f'{sys.executable} -c "{asking}"')
         with running("core", "docs/examples/learning_switch.py"):
             until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
+            assert net.waitConnected(timeout=10)
             assert net.pingAll(timeout="2") == 0.0
+        until(lambda: not net["core"].connected(), "its end is noticed")
 
 
 def test_what_the_fabric_cannot_do_is_refused() -> None:

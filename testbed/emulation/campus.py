@@ -26,9 +26,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mininet.log import output
 from mininet.net import Mininet
 
-from testbed import identity
+from testbed import identity, linux
 from testbed.emulation import processes
 from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, plan
@@ -167,6 +168,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         host = self.spec.host_by_name.get(end.node)
         return end, self.nameToNode[end.node], str(host.address) if host else None
 
+    runCpuLimitTest = _refused("CPU limit", "hosts have none, and one cgroup")  # noqa: N815
     # the description alone adds and removes; `configLinkStatus(a, b, "down")` cuts a link for a while
     addHost = delNode = _refused("node")  # noqa: N815 - Mininet's names
     addSwitch = _refused("switch")  # noqa: N815
@@ -322,13 +324,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def monitor(self, hosts: Sequence[Any] | None = None, timeoutms: int = -1) -> Any:
-        """Do as Mininet's, with a shell on each of these hosts."""
-        hosts = self.hosts if hosts is None else hosts
-        for host in hosts:
-            host.startShell()
-        return super().monitor(hosts, timeoutms)
-
     def iperf(
         self,
         hosts: Sequence[Any] | None = None,
@@ -338,8 +333,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         seconds: float = 5,
         port: int = 5001,
     ) -> list[str]:
-        """Return [server's, client's] rate as Mininet's iperf does, without its `killall iperf` (which is machine-wide)."""
+        """Print and return [server's, client's] rate as Mininet's iperf does; what it ends before is the server's iperf alone."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
+        if l4Type not in ("TCP", "UDP"):
+            raise SpecError("iperf.l4Type", l4Type, "TCP or UDP")
+        output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
+        _end_iperfs(server)
         common = ["iperf", "-p", str(port), *(["-u"] if l4Type == "UDP" else []), *(["-f", fmt] if fmt else [])]
         bandwidth = ["-b", udpBw] if l4Type == "UDP" else []
         listener = server.popen([*common, "-s"], text=True)
@@ -353,7 +352,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if run.returncode:
             raise CommandFailed(common, run.returncode, client_errors)
         results = [self._parseIperf(server_text), self._parseIperf(client_text)]
-        return [udpBw, *results] if l4Type == "UDP" else results
+        results = [udpBw, *results] if l4Type == "UDP" else results
+        output(f"*** Results: {results}\n")
+        return results
 
     # the testbed's own
 
@@ -540,6 +541,25 @@ def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
 def _remove_what_goes(directory: Path) -> None:
     with contextlib.suppress(OSError):
         remove_tree(directory)
+
+
+def _end_iperfs(server: Any) -> None:
+    """Kill every iperf in the server's network, and wait until its port is free."""
+    inode = linux.network_inode(server.pid)
+    for _ in range(KILL_ROUNDS):
+        left = [pid for pid in pids_in({inode} if inode else set(), {}) if _is_iperf(pid)]
+        if not left:
+            return
+        for pid in left:
+            if started := identity.start_time(pid):
+                identity.kill_exactly(pid, started)
+        time.sleep(0.005)
+
+
+def _is_iperf(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text() == "iperf\n"
+    return False
 
 
 def _wait_listening(server: Any, port: int, transport: str) -> None:

@@ -56,6 +56,12 @@ class CampusIntf(Intf):  # type: ignore[misc]
                 f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands "
                 f"({', '.join(CHANGEABLE)} can): {FIXED}"
             )
+        for key, time in (("delay", delay), ("jitter", jitter)):
+            if time and not isinstance(time, str):
+                raise SetupError(
+                    f'{self.name}: {key} = {time!r}: a text with its unit, such as "5ms": by its release, '
+                    "tc takes a number as microseconds or as nanoseconds"
+                )
         for key, value in (("bw", bw), ("loss", loss)):
             if not isinstance(value, int | float | None) or isinstance(value, bool):
                 raise SetupError(f"{self.name}: {key} = {value!r}: a number")
@@ -104,6 +110,17 @@ class CampusLink(Link):  # type: ignore[misc]
         """Do nothing: the kernel removes links with their namespaces."""
 
 
+def _of_shell(name: str) -> property:
+    """Return an attribute of Mininet's Node that the shell brings: on a node that stands, reading it starts the shell."""
+
+    def read(node: _LazyShell) -> Any:
+        if not node.shell and not node.starting and node.pid is not None:
+            node.startShell()
+        return node.__dict__.get(name)
+
+    return property(read, lambda node, value: node.__dict__.update({name: value}))
+
+
 def _prompt_at_end(shell: Popen[Any], terminal: int) -> None:
     """Write a prompt to a shell's terminal when it has ended: the one of its last command is waited for, and would never come."""
     shell.wait()
@@ -121,6 +138,7 @@ class _LazyShell(Node):  # type: ignore[misc]
     on_started: Started | None = None
     environment: Mapping[str, str] = MappingProxyType({})
     starting = True  # Node.__init__ calls startShell: not yet
+    stdin, stdout, pollOut = map(_of_shell, ("stdin", "stdout", "pollOut"))  # noqa: N815 - for scripts that poll them
 
     def __init__(self, name: str, **params: Any) -> None:
         if params.get("privateDirs"):
@@ -136,8 +154,7 @@ class _LazyShell(Node):  # type: ignore[misc]
             if self.shell.poll() is None:
                 return
             self.terminate()
-        self.starting = True
-        holder = self._holder()
+        holder, self.starting = self._holder(), True
         try:
             super().startShell(mnopts)
         finally:
@@ -205,11 +222,20 @@ class CampusHost(_LazyShell, Host):  # type: ignore[misc]
 class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
     """A kernel bridge in the fabric's namespace; its shell sees all bridges of the campus."""
 
+    stopped: tuple[Any, ...] = ()  # interfaces that `stop` took down
+
     def start(self, _controllers: Sequence[Any]) -> None:
-        """Do nothing: the fabric made it."""
+        """Bring up what `stop` took down; the fabric made the switch."""
+        for interface in self.stopped:
+            interface.ifconfig("up")
+        self.stopped = ()
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        """Do nothing: it goes with the fabric's namespace."""
+        """Forward nothing until `start`: every interface goes down, and none is deleted."""
+        for interface in self.intfList():
+            if interface.isUp():
+                interface.ifconfig("down")
+                self.stopped += (interface,)
 
     def defaultIntf(self) -> Any:  # noqa: N802
         """Return the first port."""
@@ -226,6 +252,11 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
 
 class OpenFlowSwitch(BridgeSwitch):
     """A switch of Open vSwitch; in its shell `ovs-vsctl`, `ovs-ofctl` and `ovs-appctl` speak to this campus's."""
+
+    def connected(self) -> bool:
+        """Return whether the switch has found its controller."""
+        found, _, _ = self.pexec("ovs-vsctl", "get", "controller", self.name, "is_connected")
+        return bool(found.strip() == "true")
 
     def dpctl(self, *args: Any) -> Any:
         """Run ovs-ofctl, as Mininet's OVSSwitch does: `dpctl("dump-flows")`."""
