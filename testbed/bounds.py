@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from topologies.keys import MAX_FACTOR
 from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 # sums of a few of them stay within what SQLite and MessagePack call an integer (2**63 - 1)
@@ -69,6 +70,8 @@ Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]
 Rate = Annotated[float, Meta(ge=0.0, le=LARGEST_RATE_BYTES_PER_S)]
 Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
+# of a GPU to the reference
+Factor = Annotated[float, Meta(gt=0.0, le=MAX_FACTOR)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
 Address = Annotated[str, Meta(max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]

@@ -24,6 +24,7 @@ from testbed.bounds import (
     Count,
     Counted,
     Digest,
+    Factor,
     Name,
     PayloadBytes,
     Period,
@@ -62,7 +63,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, keys.text("a name", optional=True)]
     # that make the job
     steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP), keys.whole(1, LARGEST_STEP)]
-    # GPU time of one step: what a lost step costs
+    # GPU time of one step: what a lost step costs; on a reference GPU, where models have a `speed`
     step_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e6), keys.number(DURATION, above=True, high=1e6)]
     # size of a checkpoint; of a live one at most 34 GB
     payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES), keys.number(SIZE, 1.0, _BIGGEST)]
@@ -80,6 +81,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     program: Program | None = None  # of workload "executable"
     # of one host: it computes on all of them
     gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS), keys.whole(1, MAX_GPUS)] = 1
+    # by which a GPU model may have another speed: a name in its `speeds`
+    workload_class: Annotated[Text | None, keys.text("a class of work", optional=True)] = None
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -314,13 +317,14 @@ class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
 class StartJob(Message, frozen=True):
     """Order to run the job; `restore` names a checkpoint that the host has stored, None means from step 0.
 
-    `closures` is what the host had reported when this was ordered (`OwnerReclaims`).
+    `closures` is what the host had reported when this was ordered (`OwnerReclaims`). `speed`: of the host's GPUs for this job.
     """
 
     job: JobSpec
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
+    speed: Factor = 1.0
 
 
 class Expect(Message, frozen=True):

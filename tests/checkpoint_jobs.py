@@ -23,6 +23,7 @@ class Job:
     hazard_per_s: float
     links: tuple[DirectedLink, ...] = (TRUNK,)
     loss_budget_s: float = math.inf
+    speed: float = 1.0
 
 
 def job(
@@ -49,5 +50,11 @@ def plan(
         for name in ("payload_bytes", "hazard_per_s", "loss_budget_s")
     )
     paths = Paths.of([network.path(job.links) for job in jobs])
-    rows = CheckpointJobs([job.name for job in jobs], *columns, np.full(len(jobs), pause_s), paths)
+    rows = CheckpointJobs(
+        [job.name for job in jobs],
+        *columns,
+        np.full(len(jobs), pause_s),
+        paths,
+        np.array([each.speed for each in jobs]),
+    )
     return planner(rows, network, network.column(capacity), beta)

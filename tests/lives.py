@@ -1,7 +1,8 @@
 """A second reading of lost GPU time, off the facts alone: `experiments.results.lost_time` must come to the same, job by job."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from controller.core.model import facts as f
 from experiments.results import rules
@@ -10,6 +11,7 @@ from experiments.results.losses import work_lost
 from experiments.results.lost_time import balances
 from experiments.results.rules.breach import RATE_TOLERANCE, ROUNDING_S, Breach
 from experiments.results.run_context import RunContext
+from testbed.messages import SEQUENCES_PER_ATTEMPT
 
 
 def lives_are_accounted_for(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
@@ -49,6 +51,9 @@ class Life:
     accounted_s: float | None = None
     over_s: float | None = None
     step: int = 0
+    # of an attempt: (first step, speed) of each GPU on which its state was computed
+    paces: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    attempt: int = 0
     first_start_s: float | None = None
     replica_s: float = 0.0
     replica_since_s: float | None = None
@@ -59,6 +64,9 @@ class Life:
             case f.JobDispatched(restore_step=step):
                 self.began_s = at_s if self.began_s is None else self.began_s
                 self.dispatched_s, self.accounted_s, self.step = at_s, None, step
+                before = self.paces.get((fact.restore_sequence or 0) // SEQUENCES_PER_ATTEMPT, [])
+                self.attempt = fact.attempt
+                self.paces[fact.attempt] = [*(pace for pace in before if pace[0] < step), (step, fact.speed)]
                 self._release(at_s)
             case f.JobRunning():
                 self.accounted_s = at_s
@@ -89,4 +97,6 @@ class Life:
         self._release(ended_s)
         until_s = next((s for s in (self.over_s, self.accounted_s) if s is not None), ended_s)
         life_s = until_s - (until_s if self.began_s is None else self.began_s)
-        return life_s + self.replica_s - (self.first_start_s or 0.0) - self.step * self.step_s
+        edges = pairwise([*self.paces.get(self.attempt, []), (self.step, 1.0)])
+        useful_s = sum((until - since) / speed for (since, speed), (until, _) in edges) * self.step_s
+        return life_s + self.replica_s - (self.first_start_s or 0.0) - useful_s

@@ -26,6 +26,7 @@ class Candidate:
     mean_migration_s: float | None = None
     added_loss_s: float = 0.0
     expected_reclaims: float | None = None
+    speed: float = 1.0
 
     @property
     def reclaims_to_expect(self) -> float:

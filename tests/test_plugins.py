@@ -136,7 +136,7 @@ POLICIES = {{"mine": Policy("mine", {column}=f)}}
 
 
 GIVEN: dict[str, list[object]] = {
-    "plan": [CheckpointJobs(["a"], *[np.ones(1)] * 4, Paths.of([()])), Network({}), np.zeros(0), 0.2],
+    "plan": [CheckpointJobs(["a"], *[np.ones(1)] * 4, Paths.of([()]), np.ones(1)), Network({}), np.zeros(0), 0.2],
     "select": [None, None],
     "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
     "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],

@@ -104,6 +104,7 @@ class Kind:
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
 
+MAX_FACTOR = 1000.0  # of one thing over another
 _NAMES: Any = tuple[str, ...]
 _WORDS: Any = Annotated[tuple[str, ...], Meta(min_length=1)]
 _NUMBERS: Any = Annotated[tuple[Annotated[float, Meta(ge=0.0, le=sys.float_info.max)], ...], Meta(min_length=1)]
@@ -168,6 +169,17 @@ def numbers() -> Kind:
     """Return the kind of lists of numbers of at least 0, without dimension."""
     allowed = "a list of at least one number, each finite and at least 0"
     return Kind(_NUMBERS, allowed, dimension=Dimension.NUMBER, takes="list of numbers")
+
+
+def factors(about: str) -> Kind:
+    """Return the kind of tables of numbers above 0 by name, kept as pairs; `about` describes them."""
+    table = Kind(dict[str, Annotated[float, Meta(gt=0.0, le=MAX_FACTOR)]], about)
+    form = Form(
+        lambda pairs: isinstance(pairs, tuple) and table.wrong(dict(pairs)) is None,
+        lambda file, key: tuple(table.read(file, key).items()),
+        lambda pairs: toml.inline((toml.key(name), plain(value)) for name, value in pairs),
+    )
+    return Kind(tuple, about, dimension=Dimension.NUMBER, form=form, takes="table of numbers")
 
 
 def declared(kind: Kind, default: object = MISSING) -> Any:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import check, choice, declared, number, optional, text
+from topologies.keys import MAX_FACTOR, check, choice, declared, factors, number, optional, text
 from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
@@ -72,16 +72,24 @@ _DSCP = {TrafficClass.EMERGENCY: 46, TrafficClass.PLANNED: 34, TrafficClass.PRES
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A kind of GPU: memory decides which jobs fit, compute capability which code runs."""
+    """A kind of GPU: memory decides which jobs fit, compute capability which code runs, speed how long a step takes."""
 
     name: str
     memory_bytes: float = declared(number(Dimension.SIZE, above=True))  # of one GPU
     # jobs may ask for at least this
     compute_capability: float = declared(number(Dimension.NUMBER, above=True, about="a number such as 8.6"))
+    # steps in the time of one on a reference GPU, on which jobs have their `step`
+    speed: float = declared(number(Dimension.NUMBER, high=MAX_FACTOR, above=True), 1.0)
+    # the same of jobs of a `workload_class`, such as { language = 1.8 }; others have `speed`
+    speeds: tuple[tuple[str, float], ...] = declared(factors("a table such as { language = 1.8 }, each above 0"), ())
 
     def __post_init__(self) -> None:
         _label("gpu_models", self.name)
         check(self, f"gpu_models.{self.name}")
+
+    def speed_of(self, workload_class: str | None) -> float:
+        """Return its speed for jobs of this class."""
+        return dict(self.speeds).get(workload_class or "", self.speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +277,16 @@ class Campus:
     def coordinator(self) -> Host:
         """The one coordinator."""
         return next(self.hosts_of(Role.COORDINATOR))
+
+    def speed(self, host: str, workload_class: str | None) -> float:
+        """Return the speed of a host's GPUs for jobs of this class; 1 where there are none."""
+        gpu = self.gpu_by_name.get(self.host_by_name[host].gpu_model or "")
+        return gpu.speed_of(workload_class) if gpu else 1.0
+
+    @property
+    def of_equal_speeds(self) -> Campus:
+        """The same campus, whose GPUs all compute like the reference."""
+        return replace(self, gpu_models=tuple(replace(gpu, speed=1.0, speeds=()) for gpu in self.gpu_models))
 
     def hosts_of(self, role: Role) -> Iterator[Host]:
         """Return the hosts of a role, in order of description."""

@@ -44,6 +44,7 @@ class _Attempt:
 
     since_s: float
     step: int
+    speed: float = 1.0
     snapshots: int = 0
 
 
@@ -54,7 +55,7 @@ def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> M
     writes: list[float] = []  # of snapshots of jobs that go on
     commits: list[float] = []  # of transfers whose grant never changed
     reads: list[float] = []  # the part of each notice that had passed
-    dispatched: dict[tuple[str, int], float] = {}
+    dispatched: dict[tuple[str, int], tuple[float, float]] = {}  # when, and the speed of the GPU
     step_s: dict[str, float] = {}
     running: dict[tuple[str, int], _Attempt] = {}
     grants: dict[tuple[str, str, str], list[float]] = {}
@@ -67,10 +68,11 @@ def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> M
             case f.JobSubmitted():
                 step_s[fact.job] = fact.step_s
             case f.JobDispatched():
-                dispatched[fact.job, fact.attempt] = at_s
+                dispatched[fact.job, fact.attempt] = at_s, fact.speed
             case f.JobRunning():
-                running.setdefault((fact.job, fact.attempt), _Attempt(at_s, fact.step))
-                if (sent_s := dispatched.pop((fact.job, fact.attempt), None)) is not None:
+                sent_s, speed = dispatched.pop((fact.job, fact.attempt), (None, 1.0))
+                running.setdefault((fact.job, fact.attempt), _Attempt(at_s, fact.step, speed))
+                if sent_s is not None:
                     starts.append(max(0.0, at_s - sent_s - 2.0 * assumed.message_s))
             case f.CheckpointTaken(final=False):
                 if attempt := running.get((fact.job, fact.attempt)):
@@ -78,7 +80,7 @@ def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> M
                 if fact.write_s is not None and not fact.stopped:
                     writes.append(fact.write_s)
             case f.JobFinished() if attempt := running.get((fact.job, fact.attempt)):
-                steps_s = (fact.step - attempt.step) * step_s[fact.job]
+                steps_s = (fact.step - attempt.step) * step_s[fact.job] / attempt.speed
                 finished.append((attempt.snapshots, max(0.0, at_s - attempt.since_s - steps_s)))
             case f.Granted(job, source, destination, _, rate_bytes_per_s):
                 grants.setdefault((job, source, destination), []).append(rate_bytes_per_s)

@@ -190,6 +190,8 @@ def _jobs(facts: History, context: RunContext, ended_s: float) -> JobFigures:
     again.subtract(set(again))
     again = +again
     gpus = {fact.job: fact.gpus for fact in facts.of(f.JobSubmitted)}
+    began_s = {fact.job: at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)}
+    ends_s = [(fact.job, at_s) for at_s, fact in facts if isinstance(fact, f.JobFinished)]
     return JobFigures(
         submitted=len(submitted),
         finished=finished,
@@ -202,6 +204,7 @@ def _jobs(facts: History, context: RunContext, ended_s: float) -> JobFigures:
         restarts=sum(again.values()),
         cancelled=cancelled,
         restarts_of=dict(sorted(again.items())),
+        completion_mean_s=_mean(at_s - began_s[job] for job, at_s in ends_s if job in began_s),
         on_demand_gpu_s=sum(
             ((ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s)
             * gpus.get(attempt.job, 1)
@@ -310,6 +313,8 @@ def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
     return LostGpuTime(
         total_s=sum(parts.values()),
         work_lost_s=sum(parts[part] for part in WORK_LOST),
+        reference_total_s=sum(balance.reference_lost_s(*LostPart) for balance in found.values()),
+        reference_work_lost_s=sum(balance.reference_lost_s(*WORK_LOST) for balance in found.values()),
         **{f"{part}_s": lost_s for part, lost_s in parts.items()},
         expected_emergencies_s=expected_s,
         online_bound_s=None if bound is None else bound.any_s,

@@ -37,6 +37,7 @@ def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: flo
 def _expected_s(attempt: Attempt, from_s: float, until_s: float, hazard: EmergencyHazard, story: Story) -> float:
     """Return the same of one attempt, which computes in this time: from one change of its risk to the next."""
     submitted, key = story.submitted[attempt.job], (attempt.job, attempt.attempt)
+    pace_s = submitted.step_s / attempt.speed
     replicas = story.replicas.get(key, ())  # which go on, whatever becomes of the host
     # (when, step of the job, step in a checkpoint that is elsewhere, hazard); None: as before
     changes: list[tuple[float, int | None, int | None, float | None]] = [
@@ -47,15 +48,15 @@ def _expected_s(attempt: Attempt, from_s: float, until_s: float, hazard: Emergen
     ]
     changes = [change for change in changes if from_s <= change[0] < until_s]
     changes.sort(key=lambda change: change[0])
-    total_s, since_s, work_s, kept_s, per_s = 0.0, from_s, attempt.from_step * submitted.step_s, 0.0, 0.0
+    total_s, since_s, work_s, kept_s, per_s = 0.0, from_s, attempt.from_step * pace_s, 0.0, 0.0
     for (at_s, step, kept, hazard_per_s), (next_s, *_) in pairwise([*changes, (until_s, None, None, None)]):
-        work_s = work_s + at_s - since_s if step is None else step * submitted.step_s  # it stood still meanwhile
-        kept_s = kept_s if kept is None else max(kept_s, kept * submitted.step_s)
+        work_s = work_s + at_s - since_s if step is None else step * pace_s  # it stood still meanwhile
+        kept_s = kept_s if kept is None else max(kept_s, kept * pace_s)
         per_s = per_s if hazard_per_s is None else hazard_per_s
         since_s = at_s
         begins_s = at_s + max(0.0, kept_s - work_s)  # steps that are done again are at no risk
         if begins_s < next_s and not any(start_s <= at_s < end_s for start_s, end_s in replicas):
             middle_s = (begins_s + next_s) / 2.0 - at_s
             # the step under way is no work yet: half of one in the mean
-            total_s += per_s * (next_s - begins_s) * (work_s + middle_s - kept_s - submitted.step_s / 2.0)
+            total_s += per_s * (next_s - begins_s) * (work_s + middle_s - kept_s - pace_s / 2.0)
     return total_s * submitted.gpus

@@ -20,7 +20,7 @@ from controller.core.model import facts as f
 from experiments.results.history import Attempt, Notice, Timed, attempts, notices, only, tries_of, whereabouts
 from experiments.results.link_rates import WAYS, RoutesThen
 from experiments.results.losses import InterruptedAttempt, interruptions, work_lost
-from experiments.results.lost_time import balances
+from experiments.results.lost_time import LostPart, balances
 from experiments.results.run_context import RunContext
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
@@ -44,10 +44,11 @@ class JobRow:
     cost: float | None  # paper B's, of its first dispatch
     delay_s: float | None  # until its first dispatch
     steps: int  # that it has to compute
-    step_s: float  # how long a step takes
+    step_s: float  # how long a step takes on a reference GPU
     payload_bytes: int  # of a checkpoint
     work_lost_s: float  # steps computed and not kept
     lost_gpu_s: float  # that, and pauses, restarts and downtime: see docs/how/lost_time.md
+    lost_reference_s: float  # the same in seconds of a reference GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,8 @@ def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
             step_s=fact.step_s,
             payload_bytes=fact.payload_bytes,
             work_lost_s=float(lost_s[job]),
-            lost_gpu_s=sum(spell.gpu_s for spell in account.lost) if account else 0.0,
+            lost_gpu_s=account.lost_s(*LostPart) if account else 0.0,
+            lost_reference_s=account.reference_lost_s(*LostPart) if account else 0.0,
         )
 
 
@@ -213,7 +215,7 @@ def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
 
 
 FACTS: dict[str, type[f.Fact]] = {kind.__name__: kind for kind in f.Fact.__subclasses__()}
-OF_ATTEMPTS = "job attempt host dispatched_s running_s ended_s how from_step to_step"
+OF_ATTEMPTS = "job attempt host dispatched_s running_s ended_s how from_step to_step speed"
 OF_MIGRATIONS = (
     "at_s job source destination notice_s payload_bytes admitted_s floor_bytes_per_s degraded finished_s in_time took_s "
     "downtime_s"

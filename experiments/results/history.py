@@ -88,6 +88,7 @@ class Attempt:
     how: str = ""  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
     restore_sequence: int | None = None  # of the checkpoint that it begins from
     downtime_s: float | None = None  # of its job until it ran
+    speed: float = 1.0  # of its GPU, over that of a reference GPU
 
 
 @once
@@ -110,6 +111,7 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                         found[of] = Attempt(*of, "", at_s, from_step, ended_s=at_s, how="cut_off")
                     _reached(found.get(of), step)
                 begun = Attempt(job, number, host, at_s, step, step, restore_sequence=fact.restore_sequence)
+                begun.speed = fact.speed
                 latest[job] = found.setdefault((job, number), begun)
             case f.JobRunning(job=job, attempt=number, host=host, step=step):
                 begun = Attempt(job, number, host, at_s, step, step, restore_sequence=fact.restored_sequence)

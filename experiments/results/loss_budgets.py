@@ -39,6 +39,6 @@ def hours_over_budget(facts: Sequence[Timed], arrivals: Iterable[JobArrival], co
         until_s = end_s(facts, context.ended_at_s) if attempt.ended_s is None else attempt.ended_s
         taken_s = (each.at_s for each in story.snapshots.get(key, ()))
         for from_s, to_s in pairwise((attempt.running_s, *taken_s, until_s)):
-            hours[0] += (to_s - from_s > most_s[attempt.job]) * (to_s - from_s) / SECONDS_AN_HOUR
+            hours[0] += (to_s - from_s > most_s[attempt.job] / attempt.speed) * (to_s - from_s) / SECONDS_AN_HOUR
             hours[1] += (to_s - from_s) / SECONDS_AN_HOUR
     return hours

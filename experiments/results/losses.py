@@ -9,7 +9,7 @@ was stopped for that or by something else. So the losses of a job's attempts alw
 An *interruption* is an attempt that ended before its job did: its host was taken back, with notice or without, or died;
 0 where a migration carried everything over. Its downtime is from the stop until the job is proved to run again. An
 attempt that was stopped in favour of a better checkpoint, and lost nothing by it, is no interruption. Losses are in
-seconds or hours of a GPU: of a job on n GPUs they count n times. *Per event* is the sum over the number of
+seconds or hours of the GPU that lost them: of a job on n GPUs they count n times. *Per event* is the sum over the number of
 interruptions, those that lost nothing included. A job that is not dispatched again before the run ends has lost nothing
 yet, and is counted as open: what its newest copy does not have is sure to be lost, and counts as work that it kept.
 That matters where jobs wait for long: on 20 days of paper A's campus (seed 3) it is .8 GPU-h beside 10.5 lost, for jobs
@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from experiments.results.history import OVER, Timed, once, story_of, tries_of
+from experiments.results.history import OVER, Attempt, Timed, once, story_of, tries_of
+from testbed.messages import SEQUENCES_PER_ATTEMPT
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -49,7 +50,22 @@ class LostSteps:
     attempt: int
     cause: str
     steps: int
+    gpu_steps: float  # each step over the speed of the GPU that computed it
     work_s: float = 0.0
+
+
+def gpu_steps_of(tries: Sequence[Attempt], attempt: Attempt, step: int) -> float:
+    """Return the steps to an attempt's state of `step`, each over the speed of the GPU that computed it.
+
+    `tries` are the job's attempts. Those that the state descends from are known by the checkpoints that each began from.
+    """
+    by_number, total = {each.attempt: each for each in tries}, 0.0
+    while parent := by_number.get((attempt.restore_sequence or 0) // SEQUENCES_PER_ATTEMPT):
+        if parent.attempt >= attempt.attempt:
+            break
+        inherited = min(step, attempt.from_step)
+        total, step, attempt = total + (step - inherited) / attempt.speed, inherited, parent
+    return total + step / attempt.speed
 
 
 @once
@@ -60,12 +76,18 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
         step_s = submitted[job].step_s * submitted[job].gpus if job in submitted else 0.0  # of a GPU
         lost: list[LostSteps] = []
         for attempt, following in pairwise(tries):
-            lost.append(LostSteps(job, attempt.attempt, attempt.how, attempt.to_step - following.from_step))
+            steps = attempt.to_step - following.from_step
+            gpu_steps = gpu_steps_of(tries, attempt, attempt.to_step) - gpu_steps_of(
+                tries, following, following.from_step
+            )
+            lost.append(LostSteps(job, attempt.attempt, attempt.how, steps, gpu_steps))
             for one in reversed(lost[:-1]):  # what this one lost, or gives back to those before
                 back = min(one.steps, max(0, -lost[-1].steps))
                 one.steps, lost[-1].steps = one.steps - back, lost[-1].steps + back
+                back_s = min(one.gpu_steps, max(0.0, -lost[-1].gpu_steps))
+                one.gpu_steps, lost[-1].gpu_steps = one.gpu_steps - back_s, lost[-1].gpu_steps + back_s
         for one in lost:
-            one.work_s = one.steps * step_s
+            one.work_s = one.gpu_steps * step_s
         found += lost
     return found
 

@@ -38,7 +38,7 @@ from msgspec import structs
 from controller.core.model import facts as f
 from controller.numerics.arrays import Floats
 from experiments.results.history import Attempt, AttemptSnapshot, Story, Timed, end_s, once, story_of, tries_of
-from experiments.results.losses import LostSteps, work_lost
+from experiments.results.losses import LostSteps, gpu_steps_of, work_lost
 from experiments.results.run_context import RunContext
 from topologies.spec import Role
 
@@ -75,6 +75,7 @@ class LostSpell:
     from_s: float
     until_s: float
     gpu_s: float
+    speed: float = 1.0  # of that GPU; of a job on none, of the one that it had
 
 
 @dataclass(slots=True)
@@ -101,6 +102,10 @@ class GpuTimeBalance:
         """Return the GPU time lost in these parts."""
         return sum(spell.gpu_s for spell in self.lost if spell.part in parts)
 
+    def reference_lost_s(self, *parts: LostPart) -> float:
+        """Return the same in seconds of a reference GPU."""
+        return sum(spell.gpu_s * spell.speed for spell in self.lost if spell.part in parts)
+
 
 @once
 def submitted_jobs(facts: Sequence[Timed], context: RunContext) -> dict[str, f.JobSubmitted]:
@@ -108,13 +113,13 @@ def submitted_jobs(facts: Sequence[Timed], context: RunContext) -> dict[str, f.J
     story = story_of(facts)
     found = dict(story.submitted)
     for job, submitted in story.submitted.items() if context.world == "live" else ():
-        took_s, steps = 0.0, 0
+        took_s, steps = 0.0, 0.0
         for each in tries_of(facts).get(job, ()):
             snapshots = story.snapshots.get((job, each.attempt), [])
             ended = (each.ended_s, each.to_step) if each.ended_s else snapshots[-1][:2] if snapshots else None
             if each.running_s is not None and ended is not None:
                 took_s += ended[0] - each.running_s - sum(taken.pause_s or 0.0 for taken in snapshots)
-                steps += ended[1] - each.from_step
+                steps += (ended[1] - each.from_step) / each.speed
         if took_s < 0.9 * steps * submitted.step_s:  # else it was messages on their way
             found[job] = structs.replace(submitted, step_s=max(0.0, took_s) / steps)
     return found
@@ -149,7 +154,7 @@ class _Account:
         self.balance = GpuTimeBalance(submitted.payload_bytes)
         self._job, self._step_s, self._story, self._ended_s = submitted.job, submitted.step_s, story, ended_s
         self._slower = slower  # host -> by how much of itself a step takes longer there, because of a replica
-        self._has_run = False
+        self._has_run, self._speed = False, 1.0
         free_s = tries[0].dispatched_s  # since when the job has been on no GPU
         for n, attempt in enumerate(tries):
             following = tries[n + 1] if n + 1 < len(tries) else None
@@ -157,12 +162,13 @@ class _Account:
             free_s = self._attempt(attempt, following)
             if following is not None:
                 # what of the loss is due to the newest copy being out of reach, and what to how the attempt ended
-                steps = lost[self._job, attempt.attempt].steps
+                loss = lost[self._job, attempt.attempt]
                 at_s = following.dispatched_s if attempt.ended_s is None else attempt.ended_s
                 copies = self._story.elsewhere(attempt)
                 known = (copy.step for copy in copies if copy.at_s <= following.dispatched_s)
                 kept = max([following.from_step, *known])
-                ordinary = min(steps, max(0, attempt.to_step - kept))
+                since = gpu_steps_of(tries, attempt, attempt.to_step) - gpu_steps_of(tries, attempt, kept)
+                ordinary = min(loss.gpu_steps, max(0.0, since))
                 part = (
                     LostPart.EMERGENCIES
                     if attempt.how == "emergency"
@@ -170,9 +176,11 @@ class _Account:
                     if attempt.how in OF_NOTICES
                     else LostPart.FAULTS
                 )
+                self._speed = loss.steps / loss.gpu_steps if loss.gpu_steps else attempt.speed
                 self._add(part, at_s, at_s, ordinary * self._step_s)
-                self._add(LostPart.OUT_OF_REACH, at_s, at_s, (steps - ordinary) * self._step_s)
-                self.balance.useful_s -= steps * self._step_s
+                self._add(LostPart.OUT_OF_REACH, at_s, at_s, (loss.gpu_steps - ordinary) * self._step_s)
+                self.balance.useful_s -= loss.gpu_steps * self._step_s
+                self._speed = attempt.speed
         # one that has failed or was cancelled may have stopped before: "failed" is a cause of that, too
         if tries[-1].how != "finished" and tries[-1].ended_s is not None:
             over_s = story.over_s.get(self._job, ended_s)
@@ -183,10 +191,11 @@ class _Account:
     def _add(self, part: LostPart, from_s: float, until_s: float, gpu_s: float | None = None) -> None:
         gpu_s = until_s - from_s if gpu_s is None else gpu_s
         if gpu_s:
-            self.balance.lost.append(LostSpell(self._job, part, from_s, until_s, gpu_s))
+            self.balance.lost.append(LostSpell(self._job, part, from_s, until_s, gpu_s, self._speed))
 
     def _attempt(self, attempt: Attempt, following: Attempt | None) -> float:
         """Account for an attempt's starting and running; return up to when that was done."""
+        self._speed = attempt.speed
         snapshots = self._story.snapshots.get((self._job, attempt.attempt), [])
         until_s = attempt.ended_s if following is None else attempt.ended_s or following.dispatched_s
         over_at_s = self._ended_s if until_s is None else until_s
@@ -234,7 +243,7 @@ class _Account:
 
     def _computed(self, attempt: Attempt, until_s: float, to_step: int, elapsed_s: float) -> float:
         """Add whole steps, and what a replica makes them longer; return what is left of the time that they had."""
-        computed_s = (to_step - attempt.from_step) * self._step_s
+        computed_s = (to_step - attempt.from_step) * self._step_s / attempt.speed
         slower_s = computed_s * self._slower.get(attempt.host, 0.0)
         self.balance.useful_s += computed_s
         self._add(LostPart.REDUNDANCY, until_s - elapsed_s, until_s, slower_s)
@@ -248,7 +257,7 @@ class _Account:
         told_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None]
         if len(told_s) == len(snapshots):
             return list(zip((taken.at_s for taken in snapshots), accumulate(told_s), strict=True))
-        pace_s = self._step_s * (1.0 + self._slower.get(attempt.host, 0.0))
+        pace_s = self._step_s / attempt.speed * (1.0 + self._slower.get(attempt.host, 0.0))
         bound_s, bounds = max(0.0, over_s), []
         for taken in reversed(snapshots):
             computed_s = (taken.step - attempt.from_step) * pace_s

@@ -113,8 +113,8 @@ class CheckpointPrice:
 
     payload_bytes: float
     dirty_fraction: float  # share of the state that a step rewrites
-    step_s: float
-    loss_budget_s: float
+    step_s: float  # on a reference GPU
+    loss_budget_s: float  # likewise
     pause_s: float  # for which a snapshot stops the job, at least
 
 

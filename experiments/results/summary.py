@@ -31,6 +31,7 @@ class JobFigures(Struct, frozen=True):
     cancelled: Annotated[int, "ended by their users"] = 0
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
     on_demand_gpu_s: Annotated[float, Dimension.DURATION, "GPU time of attempts on hosts that no owner takes"] = 0.0
+    completion_mean_s: Annotated[float | None, Dimension.DURATION, "from submission to end, of those finished"] = None
 
 
 class MissedDeadline(Struct, frozen=True):
@@ -143,6 +144,8 @@ class LostGpuTime(Struct, frozen=True):
     over_online_bound_unforced: Annotated[
         float | None, "the same over online_bound_within_budgets_s, less online_bound_forced_s on both sides"
     ] = None
+    reference_total_s: Annotated[float, Dimension.DURATION, "total_s in seconds of a reference GPU"] = 0.0
+    reference_work_lost_s: Annotated[float, Dimension.DURATION, "likewise work_lost_s"] = 0.0
     online_bound_covers: Annotated[
         float | None, "share of expected_emergencies_s and pauses_s in what is lost in all, in the mean"
     ] = None

@@ -132,9 +132,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self.link.say(message)
             case do.ExtendLease(until_s):
                 self.lease.extend(until_s)
-            case do.StartWorkload(spec, attempt, restore, slots):
+            case do.StartWorkload(spec, attempt, restore, slots, speed):
                 self.jobs.expect((spec.name, attempt))
-                self._nursery.start_soon(self.jobs.run, spec, attempt, restore, slots)
+                self._nursery.start_soon(self.jobs.run, spec, attempt, restore, slots, speed)
             case do.KillWorkload(job, attempt):
                 self.jobs.kill((job, attempt))
             case do.EndWorkload(job, attempt, grace_s):

@@ -67,9 +67,9 @@ class StateCopy(ABC):
 class Workload(ABC):
     """Computation of a job.
 
-    `step_number` is how many steps are done, `steps_total` how many make the job; `step_s` is the least time from the end of
-    one step to the end of the next, for workloads that only emulate computing: the runner sleeps, and keeps listening, until
-    a step is due. A workload that really computes leaves it 0.
+    `step_number` is how many steps are done, `steps_total` how many make the job. `step_s` is the least time from the end of
+    one step to the end of the next, on a reference GPU. It is for workloads that only emulate computing: the runner sleeps,
+    and keeps listening, until a step is due. A workload that really computes leaves it 0.
     """
 
     step_number: int = 0

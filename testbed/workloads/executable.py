@@ -203,7 +203,7 @@ class ProgramRunner(ABC):
                 self._has_told, self._step_now = True, self._from.step
             step = self._read_step()
         else:
-            step = self._from.step + int((self._ran_s + self._running_s()) / self._job.step_s)
+            step = self._from.step + int((self._ran_s + self._running_s()) * self._order.speed / self._job.step_s)
         self._step_now = max(self._step_now, min(step, self._job.steps - 1))
         return self._step_now
 

@@ -23,6 +23,7 @@ class Start(msgspec.Struct, tag="start", frozen=True):
     restore: str | None
     folder: str = ""  # of a program: of this attempt alone, empty
     slots: tuple[int, ...] = (0,)  # the GPUs of its host that it has, by number
+    speed: float = 1.0  # of these: a step that is only emulated takes `step_s` over it
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):

@@ -54,6 +54,7 @@ class Runner:
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
+        self._speed = 1.0  # of its GPUs
 
     def run(self) -> None:
         """Return when the job is finished or stopped. Whatever the workload raises passes through."""
@@ -61,6 +62,7 @@ class Runner:
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
         take_gpus(start.slots)
+        self._speed = start.speed
         if start.job.program is not None:
             from testbed.workloads.executable import run_program  # other jobs start without it
 
@@ -79,7 +81,7 @@ class Runner:
     def _compute(self, workload: Workload) -> None:
         """Compute step after step; return when the job is finished or stopped."""
         told_s = 0.0
-        due_s = time.monotonic() + workload.step_s
+        due_s = time.monotonic() + workload.step_s / self._speed
         while workload.step_number < workload.steps_total:
             paused_s = self._listen_until(due_s, workload)
             if paused_s is None:
@@ -90,7 +92,7 @@ class Runner:
             workload.step()
             if workload.step_number <= before:
                 raise SpecError("step_number", workload.step_number, f"{before + 1}: step() has to advance it by one")
-            due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
+            due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s / self._speed
             now_s = time.monotonic()
             if now_s >= told_s + TELL_S:
                 told_s = now_s

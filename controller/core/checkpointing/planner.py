@@ -17,9 +17,11 @@ reclaim loses the work since the last *completed* checkpoint. So a job loses, in
 
 The best D is sqrt(2 p/lambda). It depends on no rate, unless the network or the loss budget clips it. A loss budget needs a
 slice of C/(2 beta L_max) on every link to the standby. Slices are floors on links that have room for all of them; elsewhere no
-job is bound by its budget. The rest should make the sum of lambda C/b least. On one link that is b in proportion to sqrt(lambda
-C), so links are shared max-min with these weights. On several links that is an approximation, and the worth of a shorter
-interval is left out. Over random instances the plan costs at most 2 % more than the least joint cost.
+job is bound by its budget. The rest should make the sum of s lambda C/b least: a second lost on a GPU of speed s is s
+seconds of work. On one link that is b in proportion to sqrt(s lambda C), so links are shared max-min with these weights.
+On several links that is an approximation, and the worth of a shorter interval is left out. The speed of a job's own GPU changes
+no best D: pauses and losses both cost its seconds. Over random instances the plan costs at most 2 % more than the least
+joint cost.
 
 **The share of an interval that sending may take**, beta, is 0.2 in the paper, whose job stands still meanwhile. In closed form
 research and migrations have their shares of each link before P1 has any, so beta has nothing left to protect. It only keeps one
@@ -60,6 +62,7 @@ class CheckpointJobs:
     loss_budget_s: Floats  # L_max; infinite: none
     pauses_s: Floats  # p: for which a snapshot stops it
     paths: Paths  # to its standby
+    speed: Floats  # of its GPU: the work of a second there, seconds of a reference GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def plan_each(jobs: CheckpointJobs, network: Network, capacity: Floats, beta: fl
     needed = payload / (2.0 * beta * jobs.loss_budget_s)
     fits = paths.load(needed, len(network.links)) <= capacity * (1.0 + SLACK)
     floor = np.where(paths.least(fits.astype(float)) > 0.0, needed, 0.0)
-    rates = _shared(jobs, network, capacity, np.sqrt(jobs.hazard_per_s * payload), floor)
+    rates = _shared(jobs, network, capacity, np.sqrt(jobs.speed * jobs.hazard_per_s * payload), floor)
     return _clipped(jobs, rates, best_intervals_s(jobs.pauses_s, jobs.hazard_per_s), beta)
 
 
@@ -120,6 +123,7 @@ def plan_alike(jobs: CheckpointJobs, network: Network, capacity: Floats, beta: f
             hazard_per_s=np.full(size, jobs.hazard_per_s.mean()),
             loss_budget_s=np.full(size, jobs.loss_budget_s.min()),
             pauses_s=np.full(size, jobs.pauses_s.mean()),
+            speed=np.ones(size),
         )
     return plan_each(jobs, network, capacity, beta)
 

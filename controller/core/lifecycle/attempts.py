@@ -122,7 +122,12 @@ def choose_host(
     levels, profile = cluster.hazards.levels(cluster.now_s)
     # the integral of a hazard of one over the time that the job still needs
     since_midnight_s = cluster.now_s + cluster.protocol.day_start_s
-    a_unit = expected_reclaims(profile, since_midnight_s, wanted.remaining_s, cluster.protocol.day_s)
+    speed = np.ones(len(rows))
+    if cluster.policy.weighs_speed:
+        speed = places.speeds(cluster.jobs[wanted.job].spec.workload_class)[rows]
+    speeds, of_speed = np.unique(speed, return_inverse=True)
+    day_s, remaining_s = cluster.protocol.day_s, (wanted.remaining_s / speeds).tolist()
+    a_unit = np.array([expected_reclaims(profile, since_midnight_s, each_s, day_s) for each_s in remaining_s])[of_speed]
     ways = [reaches.from_host(source) for source in sources]
     if wanted.notice_s is not None and cluster.chooses_ways:
         ways += [cluster.paths.widest_beside(source, places.hosts, free) for source in sources]
@@ -130,7 +135,8 @@ def choose_host(
     added = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:
         added = crowding_s(cluster, cluster.jobs[wanted.job])
-    slowness, expected = mean_slowness[rows], levels[rows] * a_unit if a_unit > 0.0 else np.zeros(len(rows))
+    with np.errstate(invalid="ignore"):  # an infinite level for no time
+        slowness, expected = mean_slowness[rows], np.where(a_unit > 0.0, levels[rows] * a_unit, 0.0)
     # nothing takes no time, even to nowhere
     away_s = slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
     candidates = Candidates(
@@ -145,6 +151,7 @@ def choose_host(
         expected,
         away_s + wanted.restart_s,
         added[rows],
+        speed,
     )
     return rule(wanted, candidates, draw=draw)
 
@@ -219,6 +226,7 @@ def begin_attempt(
     if job.stopped_cause and again_s < 0.0:
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
     job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
+    job.speed = cluster.campus.speed(host.name, job.spec.workload_class)
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     cluster.timers += 1
     job.timer = cluster.timers
@@ -226,7 +234,9 @@ def begin_attempt(
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None
-    cluster.record(facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s))
+    cluster.record(
+        facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s, job.speed)
+    )
 
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
@@ -250,7 +260,7 @@ def start(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Order the host to run the attempt, and arm the timeout of its answer."""
     cluster.arm_timeout(job, TIMEOUT_FACTOR * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
-    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
+    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures, job.speed))
 
 
 def release(cluster: Cluster, job: JobState) -> None:

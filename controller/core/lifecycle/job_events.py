@@ -269,7 +269,7 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
         free = residual(cluster, reserved_rate)
         rate = max(cluster.paths.rate(holder, job.host, free) for holder in cluster.holders(better))
         takes_s += transfer_s(job.spec.payload_bytes, rate)
-    if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
+    if (better.stored.step - job.step) * cluster.step_s(job) >= WORTH * takes_s:
         cluster.tell(job.host, m.StopJob(job.name, job.attempt))
 
 

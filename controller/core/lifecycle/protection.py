@@ -84,13 +84,19 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
         [job.name for job in jobs],
         np.array([job.checkpoint_bytes for job in jobs], dtype=float),
         cluster.hazards_now_per_s(jobs),
-        np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
+        np.array([_loss_budget_s(cluster, job) for job in jobs], dtype=float),
         pauses_s,
         Paths.of([cluster.paths.of(job.host or "", job.standby or "") for job in jobs]),
+        np.array([cluster.speed(job) for job in jobs], dtype=float),
     )
     free = residual(cluster, reserved_rate, for_checkpoints=True)
     left = np.maximum(0.0, free - cluster.capacity.withheld_column)
     return cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
+
+
+def _loss_budget_s(cluster: Cluster, job: JobState) -> float:
+    """Return the job's loss budget in seconds of its GPU; the user's is in those of a reference GPU."""
+    return job.spec.loss_budget_s / cluster.speed(job)
 
 
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
@@ -131,7 +137,7 @@ def _doubled_s(cluster: Cluster, job: JobState, flow: CheckpointFlow, step: int)
     speed = cluster.hosts[flow.source].speed
     pause_s = cluster.protocol.pauses_s(float(job.spec.payload_bytes), speed.pause_bytes_per_s if speed else None)
     sending_s = transfer_s(job.checkpoint_bytes, flow.rate_bytes_per_s) / cluster.checkpoint_share
-    return max(pause_s + sending_s, max(1, step) * job.spec.step_s)
+    return max(pause_s + sending_s, max(1, step) * cluster.step_s(job))
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -169,7 +175,7 @@ def improve_standby(cluster: Cluster) -> None:
     if isinstance(cluster.policy.plan, StaticPlanner):
         return  # loss budgets do not count
     endangered = [job for job in _needing_protection(cluster) if job.endangered]
-    endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name))
+    endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / _loss_budget_s(cluster, job), job.name))
     for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):
         if job.standby is None or job.host is None:
             continue
@@ -261,7 +267,7 @@ def _first_s(cluster: Cluster, job: JobState, interval_s: float, flow: Checkpoin
             for known in job.checkpoints.values()
             if any(cluster.hosts[holder].usable for holder in known.holders - {job.host})
         ]
-        at_risk_s = (step - max(elsewhere, default=0)) * job.spec.step_s
+        at_risk_s = (step - max(elsewhere, default=0)) * cluster.step_s(job)
         due_s = min(due_s, since_s + interval_s - at_risk_s)
     if flow is not None and cluster.policy.doubles:
         due_s = min(due_s, since_s + _doubled_s(cluster, job, flow, step))

@@ -43,7 +43,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         return
     serves = job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
     held = [copy.stored.step for copy in job.checkpoints.values() if serves and job.vault in copy.holders]
-    newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
+    newer_s = (checkpoint.stored.step - max(held, default=0)) * cluster.step_s(job)
     own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
     if newer_s <= 0.0 or own is None or own.cap_bytes_per_s <= 0.0:
         return  # nothing new, or the job itself sends no checkpoints

@@ -270,6 +270,14 @@ class Cluster:
             and gpu.compute_capability >= job.spec.min_capability
         )
 
+    def speed(self, job: JobState) -> float:
+        """Return the speed that decisions count with, of the GPU that the job has."""
+        return job.speed if self.policy.weighs_speed else 1.0
+
+    def step_s(self, job: JobState) -> float:
+        """Return the seconds that decisions count with for a step on that GPU."""
+        return job.spec.step_s / self.speed(job)
+
     def fit_hosts(self, job: JobState) -> Set[str]:
         """Return the hosts other than those that lately failed to take a checkpoint of the job."""
         if not job.unfit:

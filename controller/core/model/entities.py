@@ -100,6 +100,7 @@ class JobState:
     # of a time whose checkpoints it could not read
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
+    speed: float = 1.0  # of the GPU of its latest attempt
     on_demand: bool = False  # paper B sent it there, at cost k
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
@@ -164,16 +165,17 @@ class JobState:
 
     @property
     def remaining_s(self) -> float:
-        """Work that is left, seconds, from the last step that it is known to have done."""
+        """Work that is left, seconds of a reference GPU, from the last step that it is known to have done."""
         return (self.spec.steps - self.step) * self.spec.step_s
 
     def quicker(self, now_s: float) -> str:
         """Return the step times, declared and measured, of an attempt that is twice as quick as declared; else nothing."""
         steps = self.step - (self.restore.stored.step if self.restore else 0)
         step_s = (now_s - self.protected_since_s) / max(1, steps)
-        if self.phase is not Phase.RUNNING or not steps or step_s > self.spec.step_s / 2.0:
+        declared_s = self.spec.step_s / self.speed
+        if self.phase is not Phase.RUNNING or not steps or step_s > declared_s / 2.0:
             return ""
-        return f"declared {format_duration(self.spec.step_s)} a step, measured {format_duration(step_s)}"
+        return f"declared {format_duration(declared_s)} a step, measured {format_duration(step_s)}"
 
     def did(self, step: int) -> None:
         """Note a step that its host reports as done: never less than before, and never more than there are."""

@@ -17,7 +17,7 @@ class JobSubmitted(Fact, frozen=True):
 
     job: str
     steps: int
-    step_s: float
+    step_s: float  # on a reference GPU
     payload_bytes: int
     gpus: int = 1  # of one host
 
@@ -49,6 +49,7 @@ class JobDispatched(Fact, frozen=True):
     restore_step: int = 0
     cost: float | None = None
     delay_s: float | None = None
+    speed: float = 1.0  # of its GPU, in steps over those of the reference
 
 
 class JobRunning(Fact, frozen=True):
@@ -118,7 +119,7 @@ class WorkLost(Fact, frozen=True):
     cause: str
     from_step: int
     to_step: int
-    work_lost_s: float  # of a GPU: on n GPUs, n times
+    work_lost_s: float  # of a reference GPU: on n GPUs, n times
 
 
 class WorkTakenUp(Fact, frozen=True):

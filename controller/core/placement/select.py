@@ -16,6 +16,8 @@ from the print:
 - **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides. The expected number of
   reclaims, the integral of the hazard, takes its place: the risk that still distinguishes hosts. Over all moves that a job makes
   it is better by a tenth.
+- **A slower GPU has a price**: the time by which the rest of the job takes longer there than on the fastest feasible one. The
+  reclaims to expect are those of the time that the rest takes on the candidate's own GPU.
 - **Congestion has a price**: the time for which the checkpoints of a host's jobs hold up one another on its uplink.
 - A refusal names what was missing and which host came closest.
 
@@ -66,6 +68,7 @@ class Places:
         self.gpus = np.array([spec.gpus for spec in specs], dtype=float)
         self.memory_bytes = np.array([model.memory_bytes for model in models], dtype=float)
         self.capability = np.array([model.compute_capability for model in models], dtype=float)
+        self._models, self._speeds = models, dict[str | None, Floats]()
         # nodes of the tree, and links up and down: a row a level, the root's first, and a column a host, volunteers first.
         # Below a host a node is -1, and a link the number behind the last
         everybody = [*self.hosts, *(host.name for host in campus.hosts if host.name not in self.number)]
@@ -88,6 +91,13 @@ class Places:
         self.switch, self.uplink, self.downlink = self.node[last], self.up[last], self.down[last]
         self.line = np.argsort(self.switch, kind="stable")
         self._reaches: Reaches | None = None
+
+    def speeds(self, workload_class: str | None) -> Floats:
+        """Return the speed of each volunteer's GPUs for jobs of this class."""
+        if workload_class not in self._speeds:
+            speeds = [model.speed_of(workload_class) for model in self._models]
+            self._speeds[workload_class] = np.array(speeds, dtype=float)
+        return self._speeds[workload_class]
 
     def reaches(self, free_bytes_per_s: Floats) -> Reaches:
         """Return the rates of the tree while each link has so much left, by its number; those asked for last are kept."""
@@ -239,7 +249,7 @@ class PlacementRequest:
     payload_bytes: float  # state to carry; 0: nothing
     memory_bytes: float  # of a GPU, at least
     min_capability: float  # CUDA compute capability, at least
-    remaining_s: float  # computing that is left
+    remaining_s: float  # computing that is left, on a reference GPU
     notice_s: float | None  # None: no deadline
     restart_s: float  # T_r: from the last byte until it runs
     source_building: str | None = None  # where it is now; None: nowhere
@@ -266,6 +276,7 @@ class Candidates:
     mean_migration_s: Floats
     # at a departure, of this job and of those that share the host's uplink; 0 for one that only keeps checkpoints
     added_loss_s: Floats
+    speed: Floats  # of a GPU there for this job; 1 for rows that ignore it
 
     def __len__(self) -> int:
         return len(self.hosts)
@@ -358,12 +369,14 @@ def select(
         rows = local if len(local) >= max(1, k_min) else rows
     # where no other host could take the job, leaving takes as long as coming
     away_s = np.where(np.isnan(candidates.mean_migration_s), there_s, candidates.mean_migration_s)
+    cost_s = there_s
     if as_printed:
-        scores = score_s(there_s, 1.0 - candidates.survival, away_s, float(alpha))[rows]
+        scores = score_s(cost_s, 1.0 - candidates.survival, away_s, float(alpha))[rows]
     else:
         away_s = away_s + candidates.added_loss_s
-        scores = score_s(there_s, candidates.expected_reclaims, away_s, float(alpha))[rows]
-    best = int(scores.argmin() if scores.min() < np.inf else there_s[rows].argmin())
+        cost_s = there_s + request.remaining_s * (1.0 / candidates.speed - 1.0 / candidates.speed[rows].max())
+        scores = score_s(cost_s, candidates.expected_reclaims, away_s, float(alpha))[rows]
+    best = int(scores.argmin() if scores.min() < np.inf else cost_s[rows].argmin())
     return _choice(candidates, there_s, int(rows[best]), float(scores[best]))
 
 

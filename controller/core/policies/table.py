@@ -114,6 +114,8 @@ class Policy:
     takes_up: bool = True
     # the state of jobs that wait for it travels before checkpoints (`grants`)
     recoveries_first: bool = True
+    # decisions count with the speed of each GPU; else all count like the reference
+    weighs_speed: bool = True
 
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing distinguishes classes
@@ -242,6 +244,7 @@ POLICIES: dict[str, Policy] = {
         recoveries_first=False,
         vault=False,
         short_notices=False,
+        weighs_speed=False,
         # the paper gives k_min no value; 1 is the least that filters
         select=AS_PRINTED,
         standby=AS_PRINTED,
@@ -285,6 +288,7 @@ POLICIES: dict[str, Policy] = {
         "checkpoints have the migration share with migrations, and no more when research does not ask for its reserve",
         borrows=False,
     ),
+    "speed-blind": Policy("decides as if all GPUs were of one speed", weighs_speed=False),
     "research-whole": Policy(
         "migrations take nothing that research asks for; the default takes the 3 % that research may lose",
         takes_allowance=False,

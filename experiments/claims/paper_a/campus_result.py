@@ -104,7 +104,7 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     for attempt in attempts(run.facts):
         of_job.setdefault(attempt.job, []).append(attempt)
         if attempt.ended_s is not None and attempt.ended_s > attempt.dispatched_s:
-            executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
+            executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job] / attempt.speed
             useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
             share = useful_s / (attempt.ended_s - attempt.dispatched_s)
             spread(1, attempt.dispatched_s, attempt.ended_s, share)

@@ -1,7 +1,8 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 The section `[campus]` is a campus; `campus = "example:campus54"`, or the path of a campus file seen from the
-scenario's, may stand in its place. All others may be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
+scenario's, may stand in its place. With `equal_speeds = true` its GPUs all compute alike, as in paper A. All others may
+be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
 `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
 `controller.core.parameters`, `parts.py`, `user_jobs.py` and `owners.py`. Without a section
 `[background]` there is none; with an empty one it is paper A's.
@@ -88,6 +89,8 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     name = keys.text("the name of the scenario").read(table, "name")
     campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"')
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
+    if keys.flag().read(table, "equal_speeds", False):
+        campus = campus.of_equal_speeds
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):

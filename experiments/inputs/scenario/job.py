@@ -20,7 +20,7 @@ D = Dimension
 
 @dataclass(frozen=True, slots=True)
 class JobDraw:
-    """A job: so many steps of `step_s` on one GPU, with a state of `payload_bytes` that a checkpoint must carry.
+    """A job: so many steps of `step_s` on one reference GPU, with a state of `payload_bytes` that a checkpoint must carry.
 
     SpecError: a number that is none, or that no job can have.
     """
@@ -33,6 +33,7 @@ class JobDraw:
     memory_bytes: float = quantity(D.SIZE)  # of a GPU
     min_capability: float = quantity(D.NUMBER)
     loss_budget_s: float = quantity(D.DURATION, above=True)
+    workload_class: str | None = None
     given: JobSpec | None = None  # a user's own job, at real scale: its workload, params or program
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ class JobDraw:
 
     @property
     def run_s(self) -> float:
-        """Seconds of work, without interruptions."""
+        """Seconds of work of a reference GPU, without interruptions."""
         return self.steps * self.step_s
 
     def spec(self) -> JobSpec:
@@ -60,6 +61,7 @@ class JobDraw:
         }
         if self.given is not None:
             return msgspec.structs.replace(self.given, name=self.name, **figures)
+        figures["workload_class"] = self.workload_class
         figures["params"] = {"dirty_fraction": self.dirty_fraction, "seed": crc32(self.name.encode())}
         return JobSpec(name=self.name, steps=self.steps, **figures)
 

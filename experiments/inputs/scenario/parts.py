@@ -34,7 +34,7 @@ class Jobs:
     work_s: float = quantity(D.DURATION, 0.0)
     # of its checkpoints
     payload: InverseLaw = field(default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE))
-    # on a GPU, without interruptions
+    # on a reference GPU, without interruptions
     run_time: InverseLaw = field(
         default=InverseLaw("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)
     )
@@ -43,6 +43,8 @@ class Jobs:
     # that the job needs on its GPU
     memory: InverseLaw = field(default=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9), metadata=drawn(D.SIZE))
     min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
+    # names in the `speeds` of GPU models: one of these, drawn for each job; empty: `speed` counts
+    workload_classes: tuple[str, ...] = names((), 'a list of classes of work, such as ["vision", "language"]')
     # L_max: intervals of at most 2 L_max (paper A's eq. 9); the checkpoint on its way comes on top of what a reclaim costs
     loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
 

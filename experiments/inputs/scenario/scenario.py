@@ -138,6 +138,9 @@ class Scenario:
                 self._check_own_fit(role, hosts)
                 if self.generates_jobs:
                     self._check_generated_fit(role, [model for _, model in hosts])
+        if known := {name for gpu in self.campus.gpu_models for name, _ in gpu.speeds}:
+            given = (own.job.given.workload_class for own in self.user_jobs if own.job.given is not None)
+            _known("jobs.workload_classes", {*self.jobs.workload_classes, *(name for name in given if name)}, known)
         for own in self.user_jobs:
             if not own.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"

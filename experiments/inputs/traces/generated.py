@@ -73,6 +73,7 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
     """Yield jobs j1, j2, ...: each parameter from a stream of its own."""
     payloads, memories = draws(jobs.payload, seed, "payloads"), draws(jobs.memory, seed, "memories")
     runs, capabilities = draws(jobs.run_time, seed, "run times"), stream(seed, "capabilities")
+    classes = stream(seed, "workload classes")
     number = 0
     while True:
         number += 1
@@ -85,6 +86,7 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
             memory_bytes=next(memories),
             min_capability=jobs.min_capabilities[int(capabilities.random() * len(jobs.min_capabilities))],
             loss_budget_s=jobs.loss_budget_s,
+            workload_class=classes.choice(jobs.workload_classes) if jobs.workload_classes else None,
         )
 
 

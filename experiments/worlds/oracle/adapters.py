@@ -83,7 +83,7 @@ class Columns:
             return select(request, candidates, as_printed=True)
         stays = [self.plan.future.at(str(host), now_s) for host in candidates.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
-        survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
+        survives = np.where(ends >= now_s + request.remaining_s / candidates.speed, 1.0, 0.0)
         known = replace(candidates, survival=survives, expected_reclaims=1.0 - survives)
         return select(request, known, as_printed=True)
 

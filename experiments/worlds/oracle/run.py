@@ -19,6 +19,7 @@ from experiments.results.summary import Summary
 from experiments.worlds.oracle.problem import Window
 from experiments.worlds.oracle.replanner import Replanner
 from experiments.worlds.virtual import VirtualRun, simulate
+from topologies.errors import SpecError
 
 TIME_LIMIT_S = 60.0  # a window of paper A's campus needs a few hundredths
 CARRIER = "reclaimnet"  # the row whose other columns it plays with
@@ -62,8 +63,13 @@ def run_oracle(
     The oracle decides what the paper's program names: checkpoints, their destinations and rates, and migrations. A new
     job begins on the host that P2 chooses on line. Grants are enforced by pacing, whatever the scenario has: a plan of
     rates is worth nothing without. `time_limit_s` is the solver's, a window; `until_over`: as of `simulate`. `against`:
-    rows, the best of which is taken where the plan breaks a promise or loses more. SpecError: no such row.
+    rows, the best of which is taken where the plan breaks a promise or loses more. SpecError: no such row, or GPUs of several
+    speeds.
     """
+    if scenario.campus != scenario.campus.of_equal_speeds:
+        raise SpecError(
+            "campus.gpu_models", "speeds", "GPUs of one speed (equal_speeds = true): the plan counts with no other"
+        )
     replanner = Replanner(scenario, trace, time_limit_s)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(scenario, trace, seed, system=CARRIER, until_over=until_over, after_each=replanner.watch)

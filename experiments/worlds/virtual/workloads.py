@@ -68,7 +68,7 @@ class Workloads:
         """Make a process; it runs once its state is proved."""
         spec, attempt, restore = order.spec, order.attempt, order.restore
         self._env.specs[spec.name] = spec
-        pace = self._replicas.pace(machine)
+        pace = self._replicas.pace(machine) / order.speed
         process = Process(spec, attempt, restore.step if restore else 0, pace=pace)
         machine.processes[spec.name, attempt] = process
         self._busy[self._number[machine.name]], self._in_order = machine, None

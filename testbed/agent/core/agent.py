@@ -294,7 +294,7 @@ class AgentCore:
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order, slots)
         self.lease.busy(now_s)
-        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, slots)]
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, slots, order.speed)]
 
     def _free_slots(self, but: str) -> list[int]:
         """Return the numbers of GPUs on which no process is, but for that of the job `but`: an older attempt is replaced."""
@@ -317,7 +317,7 @@ class AgentCore:
             return self._stop(checkpoint.job, event.attempt, ASKED_TO_END) if event.final else []
         job.snapshot_taken(checkpoint, final=event.final)
         if job.protection is not None:  # between two there is a step, however often the plan would have them
-            job.protection.next_s = max(job.protection.next_s, now_s + job.spec.step_s)
+            job.protection.next_s = max(job.protection.next_s, now_s + job.spec.step_s / job.speed)
         told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
         return [told, *self._send_snapshot(job, checkpoint.sequence)]
 

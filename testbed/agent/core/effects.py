@@ -27,6 +27,7 @@ class StartWorkload(Struct, frozen=True):
     attempt: int
     restore: StoredCheckpoint | None
     slots: tuple[int, ...] = (0,)  # the host's GPUs that it has, by number
+    speed: float = 1.0  # of these
 
 
 class KillWorkload(Struct, frozen=True):

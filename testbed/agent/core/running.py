@@ -78,6 +78,7 @@ class Running:
     last_sequence: int  # number of its last snapshot
     restored_sequence: int | None  # of the checkpoint that it began from; None: from nothing
     slots: tuple[int, ...]  # the GPUs that it has, by number
+    speed: float  # of these
     phase: AttemptPhase = AttemptPhase.STARTING
     protection: Protection | None = None  # P1's plan; None: none was sent
     migration: Migration | None = None  # where it is to go; None: nowhere
@@ -90,7 +91,7 @@ class Running:
         """Return the job of an order, yet to be started."""
         restore = order.restore
         step, sequence = (restore.step, restore.sequence) if restore else (0, None)
-        return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence, slots)
+        return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence, slots, order.speed)
 
     @property
     def claim(self) -> JobClaim:

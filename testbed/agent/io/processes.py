@@ -81,9 +81,14 @@ class JobProcesses:
                     LOG.warning("%s had grown too long: its middle is gone", output.name)
 
     async def run(
-        self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, slots: tuple[int, ...] = (0,)
+        self,
+        spec: m.JobSpec,
+        attempt: int,
+        restore: m.StoredCheckpoint | None,
+        slots: tuple[int, ...] = (0,),
+        speed: float = 1.0,
     ) -> None:
-        """Follow one attempt through its whole life, on GPUs of these numbers. Cancelled, it has ended."""
+        """Follow one attempt through its whole life, on GPUs of these numbers and this speed. Cancelled, it has ended."""
         key = (spec.name, attempt)
         output = output_file(self._logs, *key)
         folder = ""
@@ -94,7 +99,7 @@ class JobProcesses:
             path = None
             if restore is not None:
                 path = str(self._store.payload(self._store.get(restore.job, restore.sequence)))
-            order = Start(spec, attempt, path, folder, slots)
+            order = Start(spec, attempt, path, folder, slots, speed)
             process = await WorkloadProcess.start(order, lease=self._lease, log=output, launch=self._launch)
         except (OSError, SpecError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
