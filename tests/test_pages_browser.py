@@ -141,6 +141,33 @@ def test_arrow_keys_reach_the_marks_of_a_plot_and_enter_enlarges_it(tmp_path: Pa
     assert tab.evaluate("document.querySelector('svg.plot').clientWidth") > 2 * width
 
 
+def test_every_time_size_and_rate_follows_the_switches(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path))
+    before = tab.inner_text("main")
+    context = run_story.context()
+    tab.select_option("#scale", "real")
+    duration_s = (context.ended_at_s or 0.0) / context.scale.time
+    assert f"{float(f'{duration_s / 60.0:.4g}'):g} min played" in tab.inner_text(".about")
+    tab.select_option("#unit", "h")
+    assert f"{float(f'{duration_s / 3600.0:.4g}'):g} h played" in tab.inner_text(".about")
+    told = ["12 d 06:30", "2:30 min", "10.8 GPU-h", "90 s to 3 min", "4 Mbit/s", "h2 5"]
+    found = tab.evaluate("(told) => told.map((each) => inUnits(each, document.body))", told)
+    time, size = context.scale.time, context.scale.bytes
+    hours = [
+        float(f"{each / 3600.0 / time:.4g}") for each in (12 * 86400 + 6.5 * 3600, 150.0, 10.8 * 3600, 90.0, 180.0)
+    ]
+    assert found[:4] == [
+        f"{hours[0]:g} h",
+        f"{hours[1]:g} h",
+        f"{hours[2]:g} GPU-h",
+        f"{hours[3]:g} h to {hours[4]:g} h",
+    ]
+    assert found[4:] == [f"{4.0 * time / size:.4g} Mbit/s", "h2 5"]
+    tab.select_option("#scale", "")
+    tab.select_option("#unit", "")
+    assert tab.inner_text("main") == before
+
+
 def test_enter_follows_the_job_that_is_reached_and_escape_lets_it_go(tmp_path: Path, opened: Any) -> None:
     tab = opened(page("report", tmp_path))
     tab.evaluate("reach(document.querySelector('svg.timeline .bar[data-tip]'))")

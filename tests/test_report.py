@@ -24,7 +24,7 @@ from experiments.results.run_context import Death, FidelityRecord, RunContext
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
 from topologies.files import load
-from topologies.units import NO_LIMIT, format_level
+from topologies.units import NO_LIMIT, format_duration, format_level
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -140,8 +140,15 @@ def test_empty_journal_makes_a_page(tmp_path: Path) -> None:
     context = replace(run_story.context(), research=(), switches=(), ended_at_s=None)
     _, page = written(tmp_path, [], context)
     words = " ".join(page.words)
-    for part in ("nothing was granted", "no research flow was measured", "No use of a kill-switch was watched."):
-        assert part in words, part
+    for part in (
+        "Busiest links",
+        "Rates against grants",
+        "Lost GPU time",
+        "Kill-switch",
+        "Migrations",
+        "worst goodput",
+    ):
+        assert part not in words, part
 
 
 def test_facts_about_unknown_hosts_do_not_stop_the_page(tmp_path: Path) -> None:
@@ -179,6 +186,22 @@ def test_a_level_that_no_queue_reaches_is_no_number() -> None:
     assert format_level(1.5) == "1.50"
 
 
+def test_figures_of_what_did_not_occur_are_left_out() -> None:
+    summary = accounting.summarise(run_story.facts(), run_story.context())
+    unused = dict.fromkeys(summary.kill_switch.__struct_fields__, 0)
+    summary = structs.replace(summary, kill_switch=type(summary.kill_switch)(**unused))
+    summary = structs.replace(summary, cost=structs.replace(summary.cost, mean=None))
+    shown = {row.name for row in tables.occurred(summary)}
+    assert {"jobs.lost", "jobs.finished", "cost.k"} <= shown  # also a zero beside others
+    assert not {"cost.mean", "kill_switch.probes"} & shown
+    played, real = (
+        {tile.label: tile.value for tile in tables.tiles(summary, as_played=each)} for each in (True, False)
+    )
+    factor = summary.scale["time"]
+    assert played["GPU time lost in all"] == format_duration(summary.lost_time.total_s)
+    assert real["GPU time lost in all"] == format_duration(summary.lost_time.total_s / factor)
+
+
 def test_a_page_of_a_run_that_nothing_watched_says_so() -> None:
     context = replace(run_story.context(), fidelity=FidelityRecord(False, ("nothing watched",), watched=False))
     summary = accounting.summarise(run_story.facts(), context)
@@ -196,7 +219,7 @@ def test_what_was_rented_is_seen_first() -> None:
 def test_the_distance_from_the_least_stands_beside_what_it_covers_and_what_is_forced() -> None:
     summary = accounting.summarise(run_story.facts(), run_story.context())
     assert tables.least(summary) == ""  # of owners without a law
-    hour_s, parts = 3600.0 * summary.scale["time"], {"expected_emergencies_s": 4.0, "pauses_s": 7.0}
+    hour_s, parts = 3600.0, {"expected_emergencies_s": 4.0, "pauses_s": 7.0}
     bounds = {"over_online_bound": 1.3125, "over_online_bound_unforced": 1.25, "online_bound_covers": 0.55}
     hours = {name: each * hour_s for name, each in (parts | {"online_bound_forced_s": 6.0}).items()}
     found = structs.replace(summary, lost_time=structs.replace(summary.lost_time, **hours, **bounds))

@@ -5,7 +5,7 @@ let pinned = null, followed = null; // jobs: clicked, under the pointer
 function show(target, x, y) {
   tip.hidden = !target;
   if (!target) return;
-  tip.textContent = target.dataset.tip;
+  tip.textContent = inUnits(target.dataset.tip, target);
   const box = tip.getBoundingClientRect();
   tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
   tip.style.top = (y + box.height + 24 < innerHeight ? y + 16 : y - box.height - 10) + "px";
@@ -113,6 +113,40 @@ function reachable() {
 }
 addEventListener("resize", reachable);
 reachable();
+
+// ---------------------------------------------------------------- units: every time, size and rate in words, anew at the page's switches
+
+const SECONDS = { us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400 }, PREFIX = { T: 1e12, G: 1e9, M: 1e6, k: 1e3, "": 1 };
+// 12 d 06:30 · 2:30 min · 10.5 GPU-h · 4.2 Mbit/s · 3.2 GB
+const QUANTITY = /(?<![\w.:])(?:(\d+) d (\d\d):(\d\d)(?::([\d.]+))?|(\d{1,3}(?: \d{3})+(?:\.\d+)?|[\d.]+(?:e[+-]\d+)?|\d+(?::[\d.]+)+) (?:(GPU-)?(us|ms|s|min|h|d)|([kMGT]?)(bit\/s|B)))(?![\w\/-])/g;
+const CLASS = /^(below|above|\d+ to) /; // of payloads, at real scale
+const unitOf = document.getElementById("unit"), scaleOf = document.getElementById("scale"), words = new Map();
+
+function short(value, units) {
+  const unit = Object.keys(units).sort((a, b) => units[b] - units[a]).find((name) => Math.abs(value) >= units[name]) ?? Object.keys(units).at(value ? 0 : 2);
+  return `${+(value / units[unit]).toPrecision(4)} ${unit}`;
+}
+
+function inUnits(text, element) {
+  const unit = unitOf?.value, real = scaleOf?.value && !element.closest("[data-unscaled]") ? scaleOf.closest(".units").dataset : { bytes: 1, time: 1 };
+  if (!unit && !scaleOf?.value) return text;
+  return text.replace(QUANTITY, (all, days, hours, minutes, seconds, number, gpu = "", name, prefix, kind) => {
+    if (kind) return real.bytes === 1 ? all : short((parseFloat(number) * PREFIX[prefix]) / (kind === "B" ? real.bytes : real.bytes / real.time), PREFIX) + kind;
+    const digits = number?.replaceAll(" ", "").split(":").map((part, n) => parseFloat(part) / 60 ** n);
+    const s = (digits ? digits.reduce((a, b) => a + b) * SECONDS[name] : days * 86400 + hours * 3600 + minutes * 60 + (+seconds || 0)) / real.time;
+    const told = unit ? `${+(s / SECONDS[unit]).toPrecision(4)} ${unit}` : short(s, SECONDS);
+    return told.replace(" ", ` ${gpu}`);
+  });
+}
+
+function rewrite() {
+  if (!words.size) {
+    const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    for (let node; (node = walker.nextNode()); ) if (/\d \S/.test(node.data) && !node.parentElement.closest("h1, code, .provenance, .units, style") && !CLASS.test(node.data)) words.set(node, node.data);
+  }
+  for (const [node, told] of words) node.data = inUnits(told, node.parentElement);
+}
+for (const each of [unitOf, scaleOf]) each?.addEventListener("change", rewrite);
 
 // ---------------------------------------------------------------- the story
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, groupby, pairwise
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from controller.core.parameters import DAY_S
 from experiments.results.history import Attempt, Timed, attempts
 from experiments.results.link_rates import GrantsInForce
 from experiments.results.lost_time import HOURS, LostPart
@@ -85,11 +84,6 @@ def _level(axes: Any, value: float, label: str) -> None:
     axes.annotate(label, (1.0, value), ha="right", color=BAD, fontsize=9, **placing)
 
 
-def _nothing(axes: Any, words: str) -> None:
-    axes.set_yticks([])
-    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=MUTED)
-
-
 def _lowest(axes: Any, at_s: float, value: float, name: str) -> None:
     """Ring the lowest point."""
     axes.plot([at_s], [value], "o", markersize=10, markerfacecolor="none", color=INK, label=name)
@@ -102,8 +96,8 @@ def _above(value: float) -> float:
 # ---------------------------------------------------------------- queue
 
 
-def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Draw r, running mean delay and running mean cost, one above another."""
+def queue(facts: Sequence[Timed], context: RunContext) -> Markup | None:
+    """Draw r, running mean delay and running mean cost, one above another; None: no job came to the queue."""
     dispatched = [(at_s, d) for at_s, d in facts if isinstance(d, f.JobDispatched)]
     delays = running_mean([(at_s, d.delay_s) for at_s, d in dispatched if d.delay_s is not None])
     costs = running_mean([(at_s, d.cost) for at_s, d in dispatched if d.cost is not None])
@@ -113,24 +107,20 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
         if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned) and fact.level < NO_LIMIT
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
-    unit, unit_s = _unit(max([target_s, *(delay_s for _, delay_s in delays)]))
-    delays = [(at_s, delay_s / unit_s) for at_s, delay_s in delays]
-    target = f"target {format_duration(target_s)}"
-    with _over_time(facts, context, 3, TALL_IN) as (plot, clock):
-        for axes, title, found, bound, label in zip(
-            plot.panels.flat,
-            ("level r = N + p", f"mean delay so far, {unit}", "mean cost so far"),
-            (levels, delays, costs),
-            (0.0, target_s / unit_s, k),
-            ("", target, f"on-demand k = {k:g}"),
-            strict=True,
-        ):
+    parts = [
+        ("level r = N + p: jobs that may wait", levels, 0.0, ""),
+        ("mean delay so far", delays, target_s, f"target {format_duration(target_s)}"),
+        ("mean cost of a job so far; on a volunteer's GPU it is 1", costs, k, f"on-demand k = {k:g}"),
+    ]
+    if not (parts := [part for part in parts if part[1]]):
+        return None
+    with _over_time(facts, context, len(parts), TALL_IN) as (plot, clock):
+        for axes, (title, found, bound, label) in zip(plot.panels.flat, parts, strict=True):
             dress(axes, "", "", title)
+            if found is delays:
+                _in_time(axes.yaxis, max(bound, *(delay_s for _, delay_s in delays)))
             if label:
                 _level(axes, bound, label)
-            if not found:
-                _nothing(axes, "nothing recorded")
-                continue
             times, values = _seen(steps(found, clock.until_s), clock)
             axes.plot(times, values, color=OURS, linewidth=2)
             axes.plot(times[-1:], values[-1:], "o", color=OURS, markersize=5, clip_on=False, label="at the end")
@@ -144,58 +134,70 @@ def running_mean(points: Points) -> list[tuple[float, float]]:
     return [(at_s, total / n) for n, ((at_s, _), total) in enumerate(zip(points, totals, strict=True), 1)]
 
 
-def _unit(longest_s: float) -> tuple[str, float]:
-    units = {"d": DAY_S, "h": 3600.0, "min": 60.0, "s": 1.0}
-    return next((unit for unit in units.items() if longest_s > 2 * unit[1]), ("s", 1.0))
+def _in_time(axis: Any, longest_s: float) -> None:
+    """Put round times on an axis, each with its unit."""
+    axis.set_ticks([at_s for at_s, _ in RunClock(max(longest_s, 1e-3)).ticks(4)])
+    axis.set_major_formatter(lambda at_s, _=None: elapsed(at_s))
 
 
 # ---------------------------------------------------------------- lost GPU time
 
 
-def lost(summary: Summary) -> Markup:
-    """Draw lost GPU time at real scale, each part a piece: of all jobs, by class of payloads, and by hour of the day."""
-    time, real = summary.lost_time, summary.scale["time"]
-    bars = {"all jobs": {part: float(getattr(time, f"{part}_s")) for part in LostPart}} | time.by_class
+def lost(summary: Summary) -> list[Markup]:
+    """Draw lost GPU time, each part a piece: by class of payloads, and by hour of the day where there are several."""
+    time = summary.lost_time
+    whole = {"all jobs": parts_of(summary)}
+    classes = whole | (time.by_class if len(time.by_class) > 1 else {})
     hours = {str(hour): {part: time.by_hour[part][hour] for part in LostPart} for hour in range(HOURS)}
-    with drawn(1, 2, (2 * WIDTH_IN, HEIGHT_IN)) as plot:
-        [[by_class, by_hour]] = plot.panels
-        for axes, rows, is_flat in ((by_class, bars, True), (by_hour, hours, False)):
-            totals_s = [sum(max(0.0, lost_s) for lost_s in parts.values()) / real for parts in rows.values()]
-            unit, unit_s = _unit(max(totals_s))
-            base = [0.0] * len(rows)
-            for part, (words, colour) in LOST.items():
-                sizes = [max(0.0, parts[part]) / real / unit_s for parts in rows.values()]
-                if any(sizes):
-                    look = {"color": colour, "label": words, "left" if is_flat else "bottom": base}
-                    (axes.barh if is_flat else axes.bar)(list(rows), sizes, 0.6 if is_flat else 0.8, **look)
-                    base = [below + size for below, size in zip(base, sizes, strict=True)]
-            amount = f"GPU time lost, {unit}"
-            dress(axes, *((amount, "") if is_flat else ("hour of the day", amount)), grid="xy"[not is_flat])
-        by_class.set_yticks(range(len(bars)), list(bars))
-        by_class.set_ylim(len(bars) - 0.5, -0.5)
-        by_hour.set_xlim(-0.5, HOURS - 0.5)
-        by_hour.set_xticks(range(0, HOURS, 3))
-        known = dict(zip(*reversed(by_class.get_legend_handles_labels()), strict=True))
-        known |= dict(zip(*reversed(by_hour.get_legend_handles_labels()), strict=True))
-        if known:
-            plot.figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=4)
+    found = [stacked(classes, "Lost GPU time by part")] if any(whole["all jobs"].values()) else []
+    if sum(any(parts.values()) for parts in hours.values()) > 1:
+        found.append(stacked(hours, "Lost GPU time by hour of the day", is_flat=False))
+    return found
+
+
+def parts_of(summary: Summary) -> dict[str, float]:
+    """Return the parts of lost GPU time, in seconds as played."""
+    return {part: float(getattr(summary.lost_time, f"{part}_s")) for part in LostPart}
+
+
+def stacked(rows: Mapping[str, Mapping[str, float]], label: str, *, is_flat: bool = True) -> Markup:
+    """Draw a bar a row, of its parts of lost GPU time in seconds; all rows on one axis."""
+    height_in = HEIGHT_IN if not is_flat else 1.6 + 0.45 * len(rows)
+    longest_s = max(sum(max(0.0, lost_s) for lost_s in parts.values()) for parts in rows.values())
+    with drawn(1, 1, (WIDTH_IN, height_in)) as plot:
+        [[axes]] = plot.panels
+        base, shown = [0.0] * len(rows), 0
+        for part, (words, colour) in LOST.items():
+            sizes = [max(0.0, parts[part]) for parts in rows.values()]
+            if any(sizes):
+                look = {"color": colour, "label": words, "left" if is_flat else "bottom": base}
+                (axes.barh if is_flat else axes.bar)(list(rows), sizes, 0.6 if is_flat else 0.8, **look)
+                base = [below + size for below, size in zip(base, sizes, strict=True)]
+                shown += 1
+        dress(axes, *(("", "") if is_flat else ("hour of the day", "")), label, grid="xy"[not is_flat])
+        _in_time(axes.xaxis if is_flat else axes.yaxis, longest_s)
+        if is_flat:
+            axes.set_yticks(range(len(rows)), list(rows))
+            axes.set_ylim(len(rows) - 0.5, -0.5)
         else:
-            _nothing(by_class, "nothing was lost")
-    return placed(plot.svg, "Lost GPU time by part: of all jobs, by size of payload, and by hour of the day")
+            axes.set_xlim(-0.5, HOURS - 0.5)
+            axes.set_xticks(range(0, HOURS, 3))
+        if shown:
+            plot.figure.legend(loc="outside lower center", ncols=2)
+    return placed(plot.svg, label)
 
 
 # ---------------------------------------------------------------- research
 
 
-def research(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Draw each greedy research flow's part of its narrowest link, and the share that is kept for research."""
-    samples = research_shares(context)
+def research(facts: Sequence[Timed], context: RunContext) -> Markup | None:
+    """Draw each greedy research flow's part of its narrowest link, and the share that is kept; None: none was measured."""
+    if not (samples := research_shares(context)):
+        return None
     with _over_time(facts, context, 1, TALL_IN) as (plot, clock):
         [[axes]] = plot.panels
         dress(axes, "", "", "research throughput over link capacity")
         axes.set_ylim(0.0, 1.03 * max([1.0, *(s.share for s in samples)]))
-        if not samples:
-            _nothing(axes, "no research flow was measured")
         kept = {s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s for s in samples}
         for share in sorted({round(part, 4) for part in kept}):
             axes.axhspan(0.0, share, color=BAD, alpha=0.09, linewidth=0)
@@ -205,9 +207,8 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
             shares = _seen([(s.sample.at_s, s.share) for s in windows], clock)
             look = {"color": (OURS, PEER)[n % 2], "linewidth": 1.2, "markersize": 3}
             axes.plot(*shares, "o-", label=f"{source} -> {target}", **look)
-        if samples:
-            lowest = min(samples, key=lambda s: s.share)
-            _lowest(axes, lowest.sample.at_s, lowest.share, "the lowest")
+        lowest = min(samples, key=lambda s: s.share)
+        _lowest(axes, lowest.sample.at_s, lowest.share, "the lowest")
     return placed(plot.svg, "Research throughput against its reserve")
 
 
@@ -218,8 +219,8 @@ def _ends(s: ResearchShare) -> tuple[str, str]:
 # ---------------------------------------------------------------- rates
 
 
-def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Draw goodput over grant of every transfer that was long enough to measure, when it ended."""
+def goodput(facts: Sequence[Timed], context: RunContext) -> Markup | None:
+    """Draw goodput over grant of every transfer that was long enough to measure, when it ended; None: no such transfer."""
     kinds: dict[tuple[str, str, str], str] = {}
     dots: dict[str, list[tuple[float, float]]] = {}
     worst = (0.0, float("inf"), "")
@@ -231,7 +232,8 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
             dots.setdefault(kind if kind in CLASSES else "", []).append((at_s, ratio))
             if ratio < worst[1]:
                 worst = at_s, ratio, f"the lowest: {fact.job}, {fact.source} -> {fact.destination}"
-    ratios = [ratio for some in dots.values() for _, ratio in some]
+    if not (ratios := [ratio for some in dots.values() for _, ratio in some]):
+        return None
     with _over_time(facts, context) as (plot, clock):
         [[axes]] = plot.panels
         dress(axes, "", "", "goodput over grant, by transfer")
@@ -241,17 +243,15 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
             name, colour = CLASSES.get(kind, ("others", MUTED))
             look = {"color": colour, "markersize": 5, "markeredgecolor": CARD, "markeredgewidth": 0.5}
             axes.plot(*_seen(some, clock), "o", label=name, **look)
-        if ratios:
-            plot.figure.legend(loc="outside lower right", ncols=len(dots))
-            _lowest(axes, *worst)
-        else:
-            _nothing(axes, "no transfer was long enough to measure")
+        plot.figure.legend(loc="outside lower right", ncols=len(dots))
+        _lowest(axes, *worst)
     return placed(plot.svg, "Goodput over grant of every transfer")
 
 
-def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Draw what was granted over the busiest links against what migrations may use of them."""
-    history = granted_on_links(facts, context)
+def grants(facts: Sequence[Timed], context: RunContext) -> Markup | None:
+    """Draw what was granted over the busiest links against what migrations may use of them; None: nothing was granted."""
+    if not (history := granted_on_links(facts, context)):
+        return None
     peaks = {link: max(rate for _, rate in line) for link, line in history.items()}
 
     def part(link: DirectedLink) -> float:
@@ -259,17 +259,15 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
         return peaks[link] / share if share > 0.0 else 0.0
 
     busiest = sorted(peaks, key=lambda link: (-part(link), str(link)))[:BUSIEST]
-    with _over_time(facts, context, max(1, len(busiest))) as (plot, clock):
-        if not busiest:
-            _nothing(plot.panels[0, 0], "nothing was granted")
+    with _over_time(facts, context, len(busiest)) as (plot, clock):
         for axes, link in zip(plot.panels.flat, busiest, strict=False):
             share = context.share.get(link, 0.0) / MBIT_PER_S
             points = [(at_s, rate / MBIT_PER_S) for at_s, rate in history[link]]
             times, rates = _seen(steps(points, clock.until_s), clock)
             axes.fill_between(times, rates, color=OURS, alpha=0.22, linewidth=0)
             axes.plot(times, rates, color=OURS, linewidth=1.2)
-            most = f"at most {format_rate(peaks[link])} of {format_rate(share * MBIT_PER_S)}"
-            dress(axes, "", "", f"{link.source} > {link.target}, Mbit/s granted: {most}")
+            dress(axes, "", "", f"{link.source} > {link.target}, granted at most {format_rate(peaks[link])}")
+            axes.yaxis.set_major_formatter(lambda rate, _=None: f"{rate:g} Mbit/s")
             _level(axes, share, "share")
             axes.set_ylim(0.0, _above(max(share, *rates)))
     return placed(plot.svg, "Grants on the busiest links against their share")

@@ -21,6 +21,7 @@ from experiments.results.summary import MEANINGS, Summary
 from topologies.writing import write_whole
 
 MAX_SENTENCES = 4000  # of the story
+PLOTS = {"queue": charts.queue, "research": charts.research, "goodput": charts.goodput, "links": charts.grants}
 
 
 def write(
@@ -50,7 +51,7 @@ def summary_table(summary: Summary) -> Table:
     table.add_column("as played", justify="right")
     table.add_column("at real scale", justify="right")
     before = None
-    for row in tables.figures(summary):
+    for row in tables.occurred(summary):
         if before not in (None, row.section):
             table.add_section()
         table.add_row("" if row.section == before else row.section, row.label, row.played, row.real)
@@ -65,6 +66,7 @@ def page(summary: Summary, facts: Sequence[Timed], context: RunContext, origin: 
     kind, verdict = tables.verdict(summary)
     sentences = ((at_s, words, notable(fact)) for at_s, fact in facts if (words := sentence(fact)) is not None)
     found, clock = notices(facts), clock_of(facts, context)
+    plots = {name: draw(facts, context) for name, draw in PLOTS.items()}
     return render(
         Path(__file__).with_name("report.html"),
         title=f"ReclaimNet run: {summary.scenario or summary.campus}, {summary.policy}, seed {summary.seed}",
@@ -73,16 +75,13 @@ def page(summary: Summary, facts: Sequence[Timed], context: RunContext, origin: 
         kind=kind,
         verdict=verdict,
         notes=tables.notes(summary),
-        tiles=tables.tiles(summary),
+        tiles=[tile for tile in tables.tiles(summary, as_played=True) if tile.value != "-"],
         moment=clock.moment,
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),
         lost=charts.lost(summary),
         least=tables.least(summary),
-        queue=charts.queue(facts, context),
-        research=charts.research(facts, context),
-        goodput=charts.goodput(facts, context),
-        grants=charts.grants(facts, context),
+        plots={name: plot for name, plot in plots.items() if plot},
         curves=charts.curves(facts, context),
         curves_in_all=len(context.measured),
         notices=found,
@@ -91,7 +90,8 @@ def page(summary: Summary, facts: Sequence[Timed], context: RunContext, origin: 
         most=tables.MAX_ROWS,
         switches=context.switches,
         observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MAX_ROWS],
-        figures=list(tables.figures(summary)),
+        figures=tables.occurred(summary),
+        scale=summary.scale,
         story=islice(sentences, MAX_SENTENCES),
         meanings=MEANINGS,
         origin=origin,

@@ -44,6 +44,13 @@ def figures(summary: Summary) -> Iterator[Figure]:
         )
 
 
+def occurred(summary: Summary) -> list[Figure]:
+    """Return the figures that have a value, of those sections in which anything is other than zero."""
+    found = [row for row in figures(summary) if row.played != "-"]
+    sections = {row.section for row in found if value_of(summary, row.name)}
+    return [row for row in found if row.section in sections]
+
+
 def gpu_time(seconds: float) -> str:
     """Format GPU time in hours, so that parts can be added at sight; what is less than one as any duration."""
     if seconds < 3600.0:
@@ -61,7 +68,7 @@ def _value(name: str, value: float | None) -> str:
     dimension = DIMENSIONS.get(name, Dimension.DURATION if name.endswith("_s") else None)
     if dimension is not None:
         return _WRITERS[dimension](value)
-    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:.3f}"
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:.4g}"
 
 
 # ---------------------------------------------------------------- headline
@@ -116,11 +123,11 @@ def most_disturbed(observed: Sequence[NetworkObservation]) -> list[NetworkObserv
 
 def least(summary: Summary) -> str:
     """Compare a run with the on-line bound, in a sentence; empty where there is none."""
-    lost, at_real = summary.lost_time, summary.scale["time"]
+    lost = summary.lost_time
     over, covers, forced_s = lost.over_online_bound, lost.online_bound_covers, lost.online_bound_forced_s
     if over is None or covers is None or forced_s is None or lost.expected_emergencies_s is None:
         return ""
-    paid_s = (lost.expected_emergencies_s + lost.pauses_s) / at_real
+    paid_s = lost.expected_emergencies_s + lost.pauses_s
     words = (
         f"Emergencies (in the mean) and pauses, {gpu_time(paid_s)} of {gpu_time(paid_s / covers)} that such a run loses, "
         f"are {over:.2f} times the least of any on-line schedule."
@@ -128,7 +135,7 @@ def least(summary: Summary) -> str:
     if (unforced := lost.over_online_bound_unforced) is None:
         return words
     return (
-        f"{words} Within loss budgets, without the {gpu_time(forced_s / at_real)} of pauses that 2 L_max alone forces on "
+        f"{words} Within loss budgets, without the {gpu_time(forced_s)} of pauses that 2 L_max alone forces on "
         f"every schedule, they are {unforced:.2f} times."
     )
 
@@ -142,13 +149,14 @@ class Tile(NamedTuple):
     card: str  # part of the page with more about it
 
 
-def tiles(summary: Summary) -> Sequence[Tile]:
-    """Return the figures to see first."""
+def tiles(summary: Summary, *, as_played: bool = False) -> Sequence[Tile]:
+    """Return the figures to see first, times at real scale or as played; of what did not occur the value is a dash."""
     s = summary
-    at_real = s.scale["time"]
+    at_real = 1.0 if as_played else s.scale["time"]
     lost, work_lost = (format_duration(each / at_real) for each in (s.lost_time.total_s, s.lost_time.work_lost_s))
     begun_s = s.lost_time.begun_s
-    moved = f"{s.migrations.in_time} of {s.migrations.admitted}"
+    moved = f"{s.migrations.in_time} of {s.migrations.admitted}" if s.migrations.planned else "-"
+    resumed = f"{s.emergencies.restored_verified} of {s.emergencies.count}" if s.emergencies.count else "-"
     share = s.research.lowest_share
     worst, of_grant = s.rates.worst_goodput_over_guarantee, s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
@@ -180,7 +188,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             "migrations",
         ),
         Tile(
-            f"{s.emergencies.restored_verified} of {s.emergencies.count}",
+            resumed,
             "emergencies resumed",
             f"from a proved checkpoint; {s.emergencies.restarted} began again",
             "timeline",
@@ -204,9 +212,9 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             "queue",
         ),
         Tile(
-            "-" if s.delay.mean_s is None else format_duration(s.delay.mean_s),
+            "-" if s.delay.mean_s is None else format_duration(s.delay.mean_s / at_real),
             "mean delay",
-            f"target {format_duration(s.delay.target_s)}",
+            f"target {format_duration(s.delay.target_s / at_real)}",
             "queue",
         ),
         Tile(
