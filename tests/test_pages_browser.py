@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from controller.core.model import facts as f
 from experiments.results import accounting
+from experiments.results.report import write as write_report
 from experiments.results.report.page import page as report
 from experiments.results.report.timeline import timeline
 from experiments.results.report.times import elapsed
 from experiments.results.run_context import Death, RunContext
+from experiments.results.runs.index import write_index
 from tests import run_story
 from tests.test_pages_scripts import CHROMIUM, KINDS, page
 from topologies import presets
@@ -139,6 +142,22 @@ def test_arrow_keys_reach_the_marks_of_a_plot_and_enter_enlarges_it(tmp_path: Pa
     tab.focus("svg.plot")
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.querySelector('svg.plot').clientWidth") > 2 * width
+
+
+def test_the_index_is_sorted_and_filtered_by_a_run_s_columns(tmp_path: Path, opened: Any) -> None:
+    facts, context = run_story.facts(), run_story.context()
+    summary = accounting.summarise(facts, context)
+    for name, policy, lost_s in (("a", "share", 9.0), ("b", "no-p1", 700.0), ("c", "share", 40.0)):
+        lost = structs.replace(summary.lost_time, total_s=lost_s)
+        write_report(tmp_path / name, structs.replace(summary, policy=policy, lost_time=lost), facts, context)
+    tab = opened(write_index(tmp_path))
+    shown = "[...document.querySelectorAll('.runs tbody tr:not([hidden])')].map((tr) => tr.cells[0].innerText).join('')"
+    for head, orders in (("GPU time lost in all", ("acb", "bca")), ("policy", ("bca", "cab"))):
+        for order in orders:
+            tab.click(f".runs th button:text-is('{head}')")
+            assert tab.evaluate(shown) == order
+    tab.select_option("[data-filter=policy]", "no-p1")
+    assert tab.evaluate(shown) == "b"
 
 
 def test_every_time_size_and_rate_follows_the_switches(tmp_path: Path, opened: Any) -> None:

@@ -58,7 +58,7 @@ def page(kind: str, folder: Path) -> Path:
             for name in ("one", "other"):
                 write_report(folder / name, summary, facts, context)
             if kind == "beside":
-                return write_beside(folder, folder / "one", folder / "other")[0]
+                return write_beside(folder, [folder / "one", folder / "other"])[0]
             (folder / "torn").mkdir()
             (folder / "torn/summary.json").touch()
             return write_runs(folder)

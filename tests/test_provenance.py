@@ -51,10 +51,10 @@ def test_a_result_names_its_scenario_and_its_policy_a_user_s_by_its_code(tmp_pat
     assert summary["provenance"]["policy_code"] == source_of(policy) != ""
     assert f'<h1 class="run">lab-afternoon: {policy}</h1>' in (tmp_path / "one/report.html").read_text()
     forget({"docs"})
-    page, _ = write_beside(tmp_path, tmp_path / "one", tmp_path / "one")
+    page, _ = write_beside(tmp_path, [tmp_path / "one"] * 2)
     index = write_index(tmp_path, result_folders(tmp_path))
     assert f"<td>lab-afternoon</td><td>{policy}</td>" in index.read_text()
-    assert f"scenario lab-afternoon, policy {policy}" in page.read_text()
+    assert f"<span>scenario lab-afternoon</span><span>policy {policy}</span>" in page.read_text()
 
 
 HOLD = """

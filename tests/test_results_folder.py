@@ -11,8 +11,11 @@ import typer
 from experiments.cli.main import app
 from experiments.cli.options import put_away
 from experiments.results import accounting, report
+from experiments.results.events_file import EVENTS, write_events
 from experiments.results.provenance import provenance
-from experiments.results.runs.diff import write_beside
+from experiments.results.report import tables
+from experiments.results.report.times import RunClock
+from experiments.results.runs.diff import differences, write_beside
 from experiments.results.runs.folders import read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story
@@ -26,6 +29,7 @@ def results(seed: int) -> dict[str, bytes]:
     summary = accounting.summarise(facts, context)
     with TemporaryDirectory() as folder:
         report.write(Path(folder), summary, facts, context, provenance())
+        write_events(Path(folder) / EVENTS, facts)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
@@ -82,21 +86,40 @@ def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(
     assert (tmp_path / "out" / INDEX).read_text() == "of claims"
 
 
-def test_two_runs_stand_beside_each_other_with_every_difference_and_page(tmp_path: Path) -> None:
+def test_two_to_six_runs_stand_beside_each_other_with_what_differs_and_one_axis(tmp_path: Path) -> None:
     first, second = written(tmp_path / "first"), written(tmp_path / "second run", seed=2)
     here, there = (read_summary(folder / "summary.json")[0] for folder in (first, second))
-    page, found = write_beside(tmp_path / "out", first, second)
+    all_rows = {(row.section, row.label): row for row in differences((here, there))}
+    page, found = write_beside(tmp_path / "out", [first, second, first])
     rows = {(row.section, row.label): row for row in found}
-    finished = rows["jobs", "finished"]
-    assert (finished.here, finished.there) == (str(here.jobs.finished), str(there.jobs.finished))
-    assert finished.part == pytest.approx(there.jobs.finished / here.jobs.finished - 1.0)
-    assert rows["cost", "k"].part == 0.0
+    assert (
+        rows.items()
+        <= {
+            key: row._replace(cells=(*row.cells, row.cells[0]), parts=(*row.parts, row.parts[0]))
+            for key, row in all_rows.items()
+        }.items()
+    )
+    assert ("cost", "k") not in rows
+    assert {key for key, row in all_rows.items() if row.differs} == rows.keys() != set()
+    total = rows["lost time", "total"]
+    real_s = [each.lost_time.total_s / each.scale["time"] for each in (here, there)]
+    assert total.cells[:2] == tuple(map(tables.gpu_time, real_s))
+    assert total.parts[1] == pytest.approx(real_s[1] / real_s[0] - 1.0)
     text = page.read_text()
-    assert '<iframe src="../first/report.html"' in text
-    assert '<iframe src="../second%20run/report.html"' in text
+    assert 'href="../first/report.html"' in text
+    assert 'href="../second%20run/report.html"' in text
+    assert text.count('class="timeline"') == 3
+    longest_s = max(each.duration_s / each.scale["time"] for each in (here, there))
+    last = RunClock(longest_s).ticks(10)[-1][1]
+    assert text.count(f">{last}</text>") >= 3  # the same axis below each
     (second / "report.html").unlink()
-    page, _ = write_beside(tmp_path / "out", first, second)
-    assert page.read_text().count("<iframe ") == page.read_text().count("this run has no page") == 1
+    (second / "events.jsonl").unlink()
+    page, _ = write_beside(tmp_path / "out", [first, second])
+    assert "which has no page" in page.read_text()
+    assert page.read_text().count('class="timeline"') == 1
+    for wrong in ([first], [first] * 7):
+        with pytest.raises(SpecError, match="two to 6 folders"):
+            write_beside(tmp_path / "out", wrong)
 
 
 def test_a_folder_without_the_figures_of_a_run_is_refused(tmp_path: Path) -> None:
@@ -104,9 +127,9 @@ def test_a_folder_without_the_figures_of_a_run_is_refused(tmp_path: Path) -> Non
     second.mkdir()
     (second / "summary.json").write_text(json.dumps({"jobs": {}}))
     with pytest.raises(SpecError, match=r"second/summary\.json.*this version"):
-        write_beside(tmp_path / "none", first, second)
+        write_beside(tmp_path / "none", [first, second])
     with pytest.raises(SpecError, match=r"RUN = .*third"):
-        write_beside(tmp_path / "none", first, tmp_path / "third")
+        write_beside(tmp_path / "none", [first, tmp_path / "third"])
     assert not (tmp_path / "none").exists()
 
 

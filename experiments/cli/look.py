@@ -187,17 +187,15 @@ def observe(
 def results(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="A folder of runs (out, if none is named): its index. Two runs: both side by side."),
+        typer.Argument(help="A folder of runs (out, if none is named): its index. Two to six runs: all on one page."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where the page of two runs goes.")] = Path("out/beside"),
+    out: Annotated[Path, typer.Option("--out", help="Where the page of several runs goes.")] = Path("out/beside"),
 ) -> None:
-    """Write an index.html of all runs in a folder, or a page that compares two runs, figure by figure."""
+    """Write an index.html of all runs in a folder, or a page that compares two to six runs, figure by figure."""
     from experiments.cli.results import show_beside, show_index
 
     match folders or [Path("out")]:
         case [folder]:
             show_index(console, folder)
-        case [first, second]:
-            show_beside(console, out, first, second)
-        case _:
-            raise typer.BadParameter("one folder of runs, or two runs")
+        case runs:
+            show_beside(console, out, runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -76,14 +77,12 @@ def show_index(console: Console, folder: Path) -> None:
         hand_over(index, user)
 
 
-def show_beside(console: Console, out: Path, first: Path, second: Path) -> None:
-    """Compare two runs: figures that differ on the terminal, everything in `out`/beside.html."""
-    page, found = write_beside(out, first, second)
-    table = Table("", "", str(first), str(second), "difference")
+def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> None:
+    """Compare two to six runs: figures that differ on the terminal at real scale, and `out`/beside.html."""
+    page, found = write_beside(out, folders)
+    table = Table("", "", *(Column(str(folder), justify="right") for folder in folders), title="at real scale")
     for row in found:
-        if row.here != row.there:
-            part = "" if row.part is None else f"{row.part:+.1%}"
-            table.add_row(row.section, row.label, row.here, row.there, part)
+        table.add_row(row.section, row.label, *(row.told(run) for run in range(len(folders))))
     console.print(table)
     console.print(f"{page}", highlight=False)
     update_index(out)

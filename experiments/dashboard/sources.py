@@ -19,10 +19,10 @@ import msgspec
 
 from controller.core.model.events import AgentSaid, Event
 from controller.core.model.facts import AnyFact
-from controller.persistence.journal import DAMAGED, fact_lines, out_of_range
-from experiments.results.events_file import CAMPUS
+from controller.persistence.journal import DAMAGED, fact_lines
+from experiments.results.events_file import CAMPUS, read_event
 from experiments.worlds.live.operator import JOURNAL
-from testbed.bounds import LARGEST_NUMBER, quoted
+from testbed.bounds import quoted
 from testbed.errors import SetupError, SpecError
 from testbed.identity import boot_id
 from testbed.messages import Heartbeat
@@ -31,15 +31,7 @@ from topologies.decoding import UNDECODABLE
 from topologies.spec import Campus
 
 Numbered = tuple[int, float, AnyFact]
-_FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
-
-
-class _Timed(msgspec.Struct):
-    at_s: float
-
-
-_TIMED = msgspec.json.Decoder(_Timed)
 
 
 @dataclass
@@ -142,18 +134,8 @@ class EventsFile:
             return []
         self._file.seek(self._ends[first - 1])
         lines = self._file.read(self._ends[last] - self._ends[first - 1]).split(b"\n")
-        found: list[Numbered] = []
-        for number, line in enumerate(lines[: last - first + 1], first):
-            try:
-                at_s, fact = _TIMED.decode(line).at_s, _FACTS.decode(line)
-                wrong = out_of_range(fact) or ("" if 0.0 <= at_s <= LARGEST_NUMBER else f"at_s = {at_s}")
-            except UNDECODABLE as error:
-                wrong = quoted(str(error))
-            if wrong:
-                allowed = f"a fact with at_s, as a run writes them ({wrong})"
-                raise SpecError("line", number, allowed, str(self.path))
-            found.append((number, at_s, fact))
-        return found
+        numbered = enumerate(lines[: last - first + 1], first)
+        return [(number, *read_event(line, number, self.path)) for number, line in numbered]
 
 
 def open_run(path: Path) -> JournalSource | EventsFile:

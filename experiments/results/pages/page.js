@@ -148,6 +148,42 @@ function rewrite() {
 }
 for (const each of [unitOf, scaleOf]) each?.addEventListener("change", rewrite);
 
+// ---------------------------------------------------------------- a table that is sorted by a column, and filtered
+
+// a cell's order: its number, time or size; else its text, after all numbers
+function rank(text) {
+  const [found] = text.matchAll(QUANTITY), number = /^-?[\d.]+(?= of |%|$)/.exec(text);
+  if (number) return [0, parseFloat(number[0])];
+  if (!found || found[0] !== text) return text === "-" ? [2, 0] : [1, text];
+  const [, , , , , value, , name, prefix] = found;
+  return [0, parseFloat(value.replaceAll(" ", "")) * (SECONDS[name] ?? PREFIX[prefix] ?? 1)];
+}
+
+function sortBy(table, column, up) {
+  const key = (tr) => rank(words.get(tr.cells[column].firstChild) ?? tr.cells[column].textContent.trim());
+  const rows = [...table.tBodies[0].rows].map((tr) => [key(tr), tr]);
+  rows.sort(([[a, one]], [[b, other]]) => a - b || (up ? 1 : -1) * (typeof one === "number" ? one - other : one.localeCompare(other)));
+  table.tBodies[0].append(...rows.map(([, tr]) => tr));
+}
+
+for (const table of document.querySelectorAll("table[data-sorted]")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((th, column) => {
+    const button = document.createElement("button");
+    button.append(...th.childNodes);
+    th.append(button);
+    button.addEventListener("click", () => {
+      const up = th.getAttribute("aria-sort") !== "ascending";
+      for (const each of heads) each.removeAttribute("aria-sort");
+      th.setAttribute("aria-sort", up ? "ascending" : "descending");
+      sortBy(table, column, up);
+    });
+  });
+  const filters = [...document.querySelectorAll("select[data-filter]")];
+  const filter = () => { for (const tr of table.tBodies[0].rows) tr.hidden = filters.some((each) => each.value && tr.dataset[each.dataset.filter] !== each.value); };
+  for (const each of filters) each.addEventListener("change", filter);
+}
+
 // ---------------------------------------------------------------- the story
 
 document.getElementById("all")?.addEventListener("change", (event) => {

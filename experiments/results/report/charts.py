@@ -148,7 +148,9 @@ def lost(summary: Summary) -> list[Markup]:
     time = summary.lost_time
     whole = {"all jobs": parts_of(summary)}
     classes = whole | (time.by_class if len(time.by_class) > 1 else {})
-    hours = {str(hour): {part: time.by_hour[part][hour] for part in LostPart} for hour in range(HOURS)}
+    hours: dict[str, dict[str, float]] = {
+        str(hour): {part: time.by_hour[part][hour] for part in LostPart} for hour in range(HOURS)
+    }
     found = [stacked(classes, "Lost GPU time by part")] if any(whole["all jobs"].values()) else []
     if sum(any(parts.values()) for parts in hours.values()) > 1:
         found.append(stacked(hours, "Lost GPU time by hour of the day", is_flat=False))

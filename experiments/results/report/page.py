@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.table import Table
 
+from experiments.results.events_file import CAMPUS
 from experiments.results.history import Timed, notices
 from experiments.results.narration import notable, sentence
 from experiments.results.pages import render
@@ -18,6 +19,7 @@ from experiments.results.report.campus_map import campus_map
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
+from topologies import files
 from topologies.writing import write_whole
 
 MAX_SENTENCES = 4000  # of the story
@@ -27,13 +29,14 @@ PLOTS = {"queue": charts.queue, "research": charts.research, "goodput": charts.g
 def write(
     directory: Path, summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
 ) -> Path:
-    """Write `directory`/summary.json, in the shape of `Summary` with its origin, and report.html; return the page's path.
+    """Write `directory`/summary.json, in the shape of `Summary` with its origin; return the path of report.html beside it.
 
-    The directory is made if need be.
+    The campus goes into campus.toml. The directory is made if need be.
     """
     directory.mkdir(parents=True, exist_ok=True)
     told = msgspec.to_builtins(summary) | ({} if origin is None else {"provenance": msgspec.to_builtins(origin)})
     write_whole(directory / "summary.json", msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+    write_whole(directory / CAMPUS, files.dumps(context.campus))
     path = directory / "report.html"
     write_whole(path, page(summary, facts, context, origin))
     return path

@@ -36,7 +36,7 @@ def figures(summary: Summary) -> Iterator[Figure]:
     is_real = summary.scale == {"bytes": 1.0, "time": 1.0}
     for name in sorted(NUMBERS, key=lambda name: "." in name):
         section, _, label = name.rpartition(".")
-        words = label.removesuffix("_s").removesuffix("_bytes_per").replace("_", " ")
+        words = label.removesuffix("_s").removesuffix("_bytes_per").replace("gpu", "GPU time").replace("_", " ")
         real = None if is_real else summary.real_scale.get(name)
         played = _value(name, value_of(summary, name))
         yield Figure(

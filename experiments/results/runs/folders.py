@@ -17,13 +17,13 @@ from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
 
 SUMMARY, PAGE = "summary.json", "report.html"
-PAGES = (
-    "compare.html",
-    "sweep.html",
-    "measure.html",
-    "index.html",
-    "beside.html",
-)  # of commands that play several runs
+PAGES = {
+    "compare.html": "a scenario in both worlds",
+    "sweep.html": "a sweep",
+    "measure.html": "benchmarks",
+    "index.html": "claims of the papers, or an index",
+    "beside.html": "runs on one page",
+}  # of commands that play several runs
 MOST_BYTES = 4 << 20  # of a summary that is read
 MOST_FOLDERS = 2000
 DEPTH = 2  # of folders in folders

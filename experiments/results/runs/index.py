@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from experiments.results.pages import render
 from experiments.results.report import tables
-from experiments.results.runs.folders import ResultFolder, result_folders
+from experiments.results.runs.folders import PAGES, ResultFolder, result_folders
 from topologies.writing import write_whole
 
 INDEX = "index.html"
@@ -28,12 +28,22 @@ def is_index(path: Path) -> bool:
 def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
     """Write `folder`/index.html; return its path. It is there whole or as it was before."""
     some = result_folders(folder) if found is None else found
+    runs = [(each, each.summary) for each in some if each.summary]
+    tiles = [{tile.label: tile.value for tile in tables.tiles(summary)} for _, summary in runs]
+    labels = dict.fromkeys(label for each in tiles for label in each)
     page = render(
         Path(__file__).with_name("runs.html"),
         title=f"Results in {folder.resolve().name}",
         generator=MADE_HERE,
-        runs=[(each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary],
+        runs=[
+            (each, *tables.verdict(each.summary), shown)
+            for (each, _), shown in zip(runs, tiles, strict=True)
+            if each.summary
+        ],
+        labels=[label for label in labels if any(each.get(label, "-") != "-" for each in tiles)],
+        choices={what: sorted({getattr(summary, what) for _, summary in runs}) for what in ("scenario", "policy")},
         others=[each for each in some if not each.summary],
+        kinds=PAGES,
         quote=partial(quote, errors="surrogateescape"),
         origin=None,
     )
