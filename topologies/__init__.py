@@ -1,9 +1,9 @@
 """The description of a campus: frozen, validated data; nothing here runs.
 
 Imports no other package of the project. Begin with `spec`. `presets` has the campuses of the paper, `files` the TOML
-form, `graphml` others' networks, `paths` the routes, `addresses` names and addresses. `openflow` has the messages to
-a controller of switches, `as_mininet` the campus for stock Mininet, `plugins` what users bring. Files: `toml`,
-`tables`, `keys`; numbers: `units`, `dimension`, `scale`.
+form, `graphml` and `of_mininet` others' networks, `paths` the routes, `addresses` names and addresses. `openflow` has
+the messages to a controller of switches, `as_mininet` the campus for stock Mininet, `plugins` what users bring. Files:
+`toml`, `tables`, `keys`; numbers: `units`, `dimension`, `scale`.
 
 From Python, `from topologies import three_tier, load` and what else `__all__` names; docs/api.md. Each is imported
 when it is first asked for.
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from topologies.files import dumps as dumps
     from topologies.files import load as load
     from topologies.files import loads as loads
+    from topologies.of_mininet import from_mininet as from_mininet
     from topologies.presets import fat_tree as fat_tree
     from topologies.presets import leaf_spine as leaf_spine
     from topologies.presets import three_tier as three_tier
 
-__all__ = ["campus54", "dumps", "fat_tree", "leaf_spine", "load", "loads", "three_tier"]
+__all__ = ["campus54", "dumps", "fat_tree", "from_mininet", "leaf_spine", "load", "loads", "three_tier"]
+_PLACES = {"from_mininet": "of_mininet"} | dict.fromkeys(("campus54", "dumps", "load", "loads"), "files")
 
 
 def __getattr__(name: str) -> object:
@@ -27,8 +29,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "topologies.files" if name in ("campus54", "dumps", "load", "loads") else "topologies.presets"
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"topologies.{_PLACES.get(name, 'presets')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -95,7 +95,7 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     """Return the campus of a file (seen from `folder`), of "example:NAME", or of a user's object.
 
     A file is TOML, or GraphML if its name ends so. A user's object is "module:NAME", or a name among the entry points
-    `reclaimnet.topologies`. It is a `Campus` or a function without arguments that returns one.
+    `reclaimnet.topologies`. It is a `Campus` or a Mininet `Topo`, or is called without arguments and returns one.
 
     SpecError gives the file, key, value and what is allowed.
     """
@@ -121,11 +121,13 @@ def campus54() -> Campus:
 
 
 def _brought(name: str) -> Campus:
-    allowed = (
-        'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
-    )
+    allowed = 'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus or Mininet Topo (or what returns one)'
     found = plugins.find("campus", name, plugins.TOPOLOGIES, allowed)
     campus = plugins.call("campus", name, found) if callable(found) else found
+    if hasattr(campus, "iterLinks"):  # of a Topo
+        from topologies.of_mininet import from_mininet
+
+        return from_mininet(campus)
     if not isinstance(campus, Campus):
         raise SpecError("campus", name, f"that is a {type(campus).__name__}; allowed: {allowed}")
     return campus

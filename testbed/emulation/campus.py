@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.log import output
 from mininet.net import Mininet
+from mininet.topo import Topo
 
 from testbed import identity, linux
 from testbed.emulation import processes
@@ -47,6 +48,7 @@ from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, read_entries
 from testbed.emulation.safety.living import default_root
 from testbed.emulation.safety.settings import raise_settings
 from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
+from topologies import from_mininet, load
 from topologies import spec as description
 from topologies.dimension import Dimension
 from topologies.units import format_rate
@@ -73,7 +75,7 @@ def _refused(kind: str, why: str = FIXED) -> Callable[..., None]:
 
 
 class LiveCampus(Mininet):  # type: ignore[misc]
-    """A running (after `start`) campus.
+    """A running (after `start`) campus of a description, of what `topologies.load` takes, or of a Mininet `Topo`.
 
     - `enforcement` attaches the BPF programs to every host and every host's port. With it a host can send by its planned
       addresses only.
@@ -91,7 +93,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     @signals_held()  # for it imports: an interrupt in a callback of importlib's would be lost
     def __init__(
         self,
-        spec: description.Campus,
+        spec: description.Campus | Topo | Path | str | None = None,
         *,
         enforcement: bool = True,
         hold_migrations: bool = True,
@@ -100,10 +102,19 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         controller: str | None = None,
         cut: Collection[tuple[str, ...]] = (),
         root: Path | None = None,
+        **mininets: Any,
     ) -> None:
-        self.spec = spec
+        if refused := sorted(mininets):
+            raise SpecError(
+                "Campus", refused, "no such argument: Campus(TOPO) is all that a campus is made from (docs/mininet.md)"
+            )
+        self.spec = spec = _description_of(spec)
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
         planned = self._described = plan(spec, one_queue=one_queue, borrows=borrows)
+        if controller is not None and not isinstance(controller, str):
+            raise SetupError(
+                "controller: a text such as tcp:127.0.0.1:6653 for a running one, not a class of Mininet's"
+            )
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
             raise SetupError(f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH")
         if controller and not planned.openflow:
@@ -519,6 +530,19 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
         if self._ledger:
             self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
+
+
+def _description_of(spec: object) -> description.Campus:
+    """Return the description of what a campus may be made from. SpecError: nothing of that, or a wrong one."""
+    match spec:
+        case description.Campus():
+            return spec
+        case Topo():
+            return from_mininet(spec)
+        case str() | Path():
+            return load(spec)
+    allowed = "a topologies.spec.Campus, what topologies.load takes, or a mininet.topo.Topo"
+    raise SpecError("Campus", type(spec).__name__, allowed)
 
 
 def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str = "events") -> None:
