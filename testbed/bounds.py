@@ -48,6 +48,9 @@ LONGEST_NAME: Final = 64
 # what is quoted of a peer's own words, and of an error that may repeat them
 LONGEST_QUOTE: Final = 1000
 
+# jobs of an array
+MAX_ARRAY: Final = 10_000
+
 # that a Hello lists, the last by name: a frame has room for so many of the longest
 MAX_STORED: Final = 3_000
 MAX_ENDED: Final = 64
@@ -106,6 +109,11 @@ def quoted(text: str) -> str:
     if not words.isprintable():
         words = "".join(letter if letter.isprintable() else "?" for letter in words)
     return words if len(words) <= LONGEST_QUOTE else f"{words[: LONGEST_QUOTE - 3]}..."
+
+
+def suffixed(name: str, suffix: str) -> str:
+    """Return the name with a suffix, and without its own end where both would be too long."""
+    return name[: LONGEST_NAME - len(suffix)] + suffix
 
 
 def is_name(text: str) -> bool:

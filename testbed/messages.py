@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from testbed.bounds import (
     LARGEST_PAYLOAD_BYTES,
     LARGEST_STEP,
+    MAX_ARRAY,
     MAX_CLASSES,
     MAX_SAMPLES,
     SEQUENCES_PER_ATTEMPT,
@@ -83,6 +84,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS), keys.whole(1, MAX_GPUS)] = 1
     # by which a GPU model may have another speed: a name in its `speeds`
     workload_class: Annotated[Text | None, keys.text("a class of work", optional=True)] = None
+    index: Annotated[int, Meta(ge=0, le=MAX_ARRAY)] = 0  # in its array, from 1; 0: it is of none
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -468,6 +470,12 @@ class Cancel(Message, frozen=True):
     job: Name
 
 
+class Describe(Message, frozen=True):
+    """Request for a job as it was submitted; answered by Described, or by Rejected."""
+
+    job: Name
+
+
 class StatusRequest(Message, frozen=True):
     """Request answered by Status."""
 
@@ -485,7 +493,7 @@ class ChangeLinks(Message, frozen=True):
     rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
-FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
+FromOperator = Submit | Cancel | Describe | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
@@ -511,6 +519,13 @@ class Cancelled(Message, frozen=True):
     job: Name
     host: str
     before: bool = False
+
+
+class Described(Message, frozen=True):
+    """A job as it was submitted, and its phase."""
+
+    job: JobSpec
+    phase: str
 
 
 class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
@@ -590,4 +605,4 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Cancelled | Rejected | Status | Noted | Observed | Refused
+ToOperator = Accepted | Cancelled | Rejected | Described | Status | Noted | Observed | Refused

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from experiments.inputs.job_file import check_runs, load_job
+from experiments.inputs.job_file import check_runs, load_job, of_command, of_file
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
 from testbed.workloads.messages import Finished, Progress, Started
@@ -91,3 +92,24 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
                 reached = taken.step
                 process.kill()
         assert (await next_of(process, Finished)).digest == twin.verify()
+
+
+def test_an_array_is_as_many_jobs_and_keys_of_the_command_line_are_instead_of_the_files(tmp_path: Path) -> None:
+    path = written(tmp_path, f'workload = "mod:Class"\n{GOOD}[params]\nrate = 0.5\nkind = "x"\n')
+    of_two = of_file(path, ["steps=9", "step=5 ms", "params.rate=0.25", "name=ab"], 2)
+    one = JobSpec("ab-1", 9, 0.005, 4_000_000, "mod:Class", {"rate": 0.25, "kind": "x"}, index=1)
+    assert of_two == (str(path), (one, structs.replace(one, name="ab-2", index=2)), True)
+    assert not of_file(path).is_named
+    with pytest.raises(SpecError, match="KEY=VALUE"):
+        of_file(path, ["steps"])
+    [long] = of_file(path, [f"name={'a' * 64}"], 1).jobs
+    assert long.name == "a" * 62 + "-1"
+
+
+def test_a_command_is_a_job_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [job] = of_command(["./my prog.sh", "--steps", "3"], ["payload=1 kB", "environment.X=a b"]).jobs
+    assert (job.name, job.steps * job.step_s, job.payload_bytes) == ("my_prog", 3600.0, 1000)
+    assert job.program is not None
+    assert job.program.command == [f"{tmp_path}/my prog.sh", "--steps", "3"]
+    assert (job.program.working_directory, job.program.environment) == (str(tmp_path), {"X": "a b"})

@@ -149,12 +149,43 @@ def check_a_job_of_two_gpus(run: Run) -> None:
 
 
 def check_what_is_handed_over_twice() -> None:
-    """Nothing is begun anew, and another job under a name that is taken is refused with what was handed over before it."""
-    again = command("submit", "adding.toml")
+    """Under a name that was asked for nothing is begun anew, and another job is refused; else a new name is made."""
+    again = command("submit", "adding.toml", "--name", "adding")
     assert (again.returncode, "nothing is begun anew" in again.stdout) == (0, True), again.stdout
-    taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
+    Path("named.toml").write_text(f'name = "adding"\n{Path("endless.toml").read_text()}')
+    taken = command("submit", "failing.toml", "named.toml", "endless.toml")
     assert taken.returncode == 2
-    assert "handed over before it: failing; not handed over: endless" in taken.stderr.replace("\n", " ")
+    assert "handed over before it: failing_2; not handed over: endless" in taken.stderr.replace("\n", " ")
+    finished = command("retry", "adding", "raising")
+    assert (finished.returncode, "a job that failed or was cancelled" in finished.stderr) == (2, True), finished.stderr
+
+
+def test_an_array_of_commands_and_what_is_submitted_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job of an array has its number; one that fails is submitted once more under another name."""
+    monkeypatch.chdir(tmp_path)
+    Path("commands").write_text("sh sleep 100\n")
+    with running(tmp_path / "out", "up", "--hosts", "3", "--script", "commands") as run:
+        run.wait_until_it_answers()
+        check_an_array(run)
+
+
+def check_an_array(run: Run) -> None:
+    script = 'echo "is $RECLAIMNET_INDEX in $PWD"; test "$RECLAIMNET_INDEX" != 2'
+    options = ("--name", "each", "--count", "3", "--set", "steps=1", "--set", "step=10 ms")
+    assert command("submit", *options, "--", "sh", "-c", script).returncode == 0
+    run.wait_for(f.JobFinished, 2)
+    run.wait_for(f.JobFailed, job="each-2")
+    for number in (1, 2, 3):
+        said = (run.out / f"logs/jobs/each-{number}.1.log").read_text()
+        assert said.startswith(f"is {number} in {Path.cwd()}\n")
+    refused = command("retry", "each-2", "each-1")
+    assert (refused.returncode, "and it is finished" in " ".join(refused.stderr.split())) == (2, True), refused.stderr
+    again = command("retry", "each-2")
+    assert (again.returncode, "each-2_2 is each-2 once more" in again.stdout) == (0, True), again.stderr
+    run.wait_for(f.JobFailed, job="each-2_2")
+    assert "== attempt 1\nis 2 in" in command("logs", "each-2", "--attempt", "1").stdout
+    absent = command("logs", "each-1", "--attempt", "7")
+    assert (absent.returncode, "that wrote something: 1" in " ".join(absent.stderr.split())) == (2, True), absent.stderr
 
 
 def check_moves_and_cancellation(run: Run) -> None:

@@ -180,6 +180,10 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     refused = await process.asked(lambda operator: operator.submit(other))
     assert refused == m.Rejected("a", "another job of this name was submitted before")
     assert len(await process.until(f.JobSubmitted, 1)) == 1
+    assert await process.asked(lambda operator: operator.submit_new(JOB)) == m.Accepted("a_2")
+    assert await process.asked(lambda operator: operator.submit_new(other)) == m.Accepted("a_3")
+    assert await process.asked(lambda operator: operator.describe("a")) == m.Described(JOB, "finished")
+    assert await process.asked(lambda operator: operator.describe("b")) is None
 
 
 async def the_lease_ends(process: Process, agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""The commands that change a running campus: `reclaim`, `return`, `submit`, `cancel`."""
+"""The commands that change a running campus: `reclaim`, `return`, `submit`, `retry`, `cancel`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.options import CampusId, HostName, JobNames, console
+from experiments.cli.options import COMMAND, CampusId, HostName, JobNames, WithCommand, console
+from testbed.bounds import MAX_ARRAY
 
 PANEL = "Change"
 app = typer.Typer()
@@ -34,50 +35,35 @@ def lend(host: HostName, campus: CampusId = None) -> None:
     typer.echo(run(host, campus))
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(cls=WithCommand, rich_help_panel=PANEL)
 def submit(
-    files: Annotated[list[Path], typer.Argument(help="Job files (TOML).", metavar="JOB.toml...")],
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Job files (TOML).", metavar="[JOB.toml...] [-- COMMAND]")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the job.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of a job file, say payload='1 GB'; may be repeated."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_ARRAY, help="An array: so many, each with its RECLAIMNET_INDEX, from 1."),
+    ] = None,
     campus: CampusId = None,
 ) -> None:
-    """Submit jobs of your own to a running campus."""
-    from experiments.inputs.job_file import check_runs, load_job
-    from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
-    from testbed.emulation.safety.living import only_campus
-    from testbed.errors import SetupError, SpecError
-    from testbed.messages import Rejected
+    """Submit jobs of your own to a running campus: files, or a command behind --, which then runs in this folder."""
+    from experiments.cli.submission import submissions, submit_all
 
-    chosen = only_campus(campus)
-    jobs = [load_job(path) for path in files]
-    try:
-        folder = Path(f"/proc/{chosen.owner_pid}/cwd").readlink()
-    except PermissionError as error:
-        raise SetupError("only root may hand jobs to a campus") from error
-    for path, job in zip(files, jobs, strict=True):  # one that is wrong: none is handed over
-        try:
-            check_runs(job, folder)
-        except SpecError as error:
-            raise error.within(str(path)) from None
+    submit_all(submissions(files or [], ctx.meta[COMMAND], name, settings or [], count), campus)
 
-    async def hand_over(operator: Operator) -> None:
-        for n, (path, job) in enumerate(zip(files, jobs, strict=True)):
-            answer = await operator.submit(job)
-            if isinstance(answer, Rejected):
-                reason = answer.reason
-                if n > 0:
-                    reason += f"; handed over before it: {', '.join(job.name for job in jobs[:n])}"
-                if jobs[n + 1 :]:
-                    reason += f"; not handed over: {', '.join(job.name for job in jobs[n + 1 :])}"
-                raise SpecError("job", job.name, reason, str(path))
-            if answer.before:
-                console.print(
-                    f"{job.name} was handed over before, as it is: nothing is begun anew (see `reclaimnet jobs`); "
-                    "to run it once more, give it another name",
-                    soft_wrap=True,
-                )
-            else:
-                console.print(f"{job.name} is in the journal of campus {chosen.id}")
 
-    ask(chosen.run_dir, hand_over, PATIENCE_S)
+@app.command(rich_help_panel=PANEL)
+def retry(jobs: JobNames, campus: CampusId = None) -> None:
+    """Submit failed or cancelled jobs once more, as new jobs under names of their own."""
+    from experiments.cli.submission import submit_again
+
+    submit_again(jobs, campus)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -63,6 +63,7 @@ def jobs(campus: CampusId = None, as_json: Json = False) -> None:
 def logs(
     job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only this one, by its number.")] = None,
     campus: CampusId = None,
 ) -> None:
     """Print what a job wrote to stdout and stderr, attempt by attempt."""
@@ -84,8 +85,12 @@ def logs(
         if is_over and not written and job not in known:
             near = ", ".join(difflib.get_close_matches(job, known, n=3, cutoff=0.0)) or "none was submitted"
             raise SpecError("JOB", job, f"a job of the campus (see `reclaimnet jobs`): {near}")
-        for attempt, path in written.items():
-            _copy_on(f"attempt {attempt}", path, read)
+        if (is_over or not follow) and attempt not in (None, *written):
+            there = ", ".join(map(str, written)) or "none"
+            raise SpecError("--attempt", attempt, f"an attempt of {job} that wrote something: {there}")
+        for number, path in written.items():
+            if attempt in (None, number):
+                _copy_on(f"attempt {number}", path, read)
         if is_over or not follow:
             return
         time.sleep(LOOK_S)

@@ -236,6 +236,19 @@ Owners = Annotated[
 ]
 
 
+COMMAND = "reclaimnet.command"  # in the context of a command: the words behind `--`
+
+
+class WithCommand(TyperCommand):
+    """A command that takes another behind `--`, with options that are that one's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as typer does, without what is behind `--`."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[COMMAND] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+
 class WithWeb(TyperCommand):
     """A command whose option --web may stand without its port: typer has no options whose value may be left out."""
 

@@ -7,17 +7,21 @@ Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JobSpec); of 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
-from testbed.bounds import NAME_RULE, within
+from testbed.bounds import NAME_RULE, suffixed, within
 from testbed.messages import JobSpec
 from testbed.program import GRACE_S, Program, Variable, wrong
-from testbed.workloads.base import load_workload, params_of
+from testbed.workloads.base import announce_index, load_workload, params_of
 from testbed.workloads.submission import EXECUTABLE, cannot_run
 from topologies import reading, toml
 from topologies.errors import SpecError
@@ -27,12 +31,60 @@ from topologies.tables import Table
 _PARAM: Final = "a text, a number, true or false"
 
 
+# of a command without a file, unless --set has others: an hour, which the clock counts, and a small checkpoint
+DECLARED: Final = {"steps": 3600, "step": "1 s", "payload": "10 MB"}
+
+
+class Submission(NamedTuple):
+    """Jobs to be submitted: one, or an array."""
+
+    source: str  # the file, or the command
+    jobs: tuple[JobSpec, ...]
+    is_named: bool  # its user gave a name
+
+
 def load_job(path: Path) -> JobSpec:
     """Return the job of a file. SpecError names file, key, value and the allowed ones."""
+    return of_file(path).jobs[0]
+
+
+def of_file(path: Path, settings: Sequence[str] = (), count: int | None = None) -> Submission:
+    """Return the job of a file, or `count` of it. `settings`: KEY=VALUE instead of what the file has. SpecError."""
     try:
-        return read_job(Table(toml.parse(reading.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
+        data = changed(toml.parse(reading.read_text(path, "a job file (TOML)")), settings)
+        return _submission(str(path), data, path.stem, path.parent, count)
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
+
+
+def of_command(command: Sequence[str], settings: Sequence[str] = (), count: int | None = None) -> Submission:
+    """Return the job that is a command, run in the present folder, as DECLARED unless `settings` have other keys. SpecError."""
+    folder = Path.cwd()
+    data = changed({**DECLARED, "command": [*command], "working_directory": str(folder)}, settings)
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(command[0]).stem).lstrip("_.-")
+    return _submission(shlex.join(command), data, name or "job", folder, count)
+
+
+def changed(data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the tables of a job with each KEY=VALUE in the place of its own. A value that is no TOML is a text. SpecError."""
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise SpecError("--set", setting, "KEY=VALUE, a key of a job file")
+        try:
+            given = toml.parse(f"{key} = {text}")
+        except SpecError:
+            given = toml.parse(f"{key} = {toml.quote(text)}")
+        for name, value in given.items():
+            before = data.get(name)
+            data[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    return data
+
+
+def _submission(source: str, data: dict[str, Any], name: str, folder: Path, count: int | None) -> Submission:
+    job = read_job(Table(data), name, folder)
+    jobs = tuple(structs.replace(job, name=suffixed(job.name, f"-{n + 1}"), index=n + 1) for n in range(count or 0))
+    return Submission(source, jobs or (job,), "name" in data)
 
 
 def check_runs(spec: JobSpec, folder: Path) -> None:
@@ -57,6 +109,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
             raise SpecError("working_directory", folder_of_job, "a folder that is there")
         return
     sys.path.insert(0, str(folder))
+    announce_index(spec)
     try:
         workload = load_workload(spec.workload, params_of(spec))
     except SpecError:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
+INDEX: Final = "RECLAIMNET_INDEX"  # the environment of a job of an array: its number there, from 1
 ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
 
 
@@ -178,6 +179,12 @@ def params_of(spec: JobSpec) -> dict[str, object]:
     """Return parameters: a built-in workload gets the job's own figures; a third party's knows its own."""
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
     return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
+
+
+def announce_index(spec: JobSpec) -> None:
+    """Set the environment to the job's place in its array, if it is of one."""
+    if spec.index:
+        os.environ[INDEX] = str(spec.index)
 
 
 def number(

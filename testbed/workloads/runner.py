@@ -20,7 +20,7 @@ from typing import Final
 from testbed.errors import RemoteProtocolError, SpecError
 from testbed.garbage import survivors_set_aside
 from testbed.linux import end_with_parent
-from testbed.workloads.base import Workload, load_workload, params_of
+from testbed.workloads.base import Workload, announce_index, load_workload, params_of
 from testbed.workloads.copying import CopiedSnapshot, copy_of, why_not
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE, RunnerLink, leave
@@ -63,6 +63,7 @@ class Runner:
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
         take_gpus(start.slots)
         self._speed = start.speed
+        announce_index(start.job)
         if start.job.program is not None:
             from testbed.workloads.executable import run_program  # other jobs start without it
 

@@ -15,6 +15,7 @@ import trio
 
 from controller.core.model.facts import AnyFact
 from testbed import messages as m
+from testbed.bounds import suffixed
 from testbed.clock import MonotonicClock
 from testbed.errors import RemoteProtocolError, SetupError
 from testbed.wire import Channel, Codec
@@ -44,6 +45,22 @@ class Operator:
     async def cancel(self, job: str) -> m.Cancelled | m.Rejected:
         """Cancel a job; return when that is in the coordinator's journal, or the reason why it cannot be cancelled."""
         return await self._ask(m.Cancel(job), m.Cancelled, m.Rejected)
+
+    async def describe(self, job: str) -> m.Described | None:
+        """Return a job as it was submitted, and its phase; None: no job has this name."""
+        answer = await self._ask(m.Describe(job), m.Described, m.Rejected)
+        return answer if isinstance(answer, m.Described) else None
+
+    async def submit_new(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
+        """Submit a job as a new one: where its name is taken, under the first of NAME_2, NAME_3, ... that is not."""
+        name, number = job.name, 1
+        while True:
+            if await self.describe(name) is None:
+                answer = await self.submit(msgspec.structs.replace(job, name=name))
+                if isinstance(answer, m.Rejected) or not answer.before:
+                    return answer
+            number += 1
+            name = suffixed(job.name, f"_{number}")
 
     async def status(self) -> m.Status:
         """Return the coordinator's view, now."""

@@ -1,0 +1,93 @@
+"""`reclaimnet submit` and `retry`: jobs of a user's own handed to a running campus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from experiments.cli.options import console
+from experiments.inputs.job_file import Submission, check_runs, of_command, of_file
+from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
+from testbed.emulation.safety.living import only_campus
+from testbed.errors import SetupError, SpecError
+from testbed.messages import JobSpec, Rejected
+from topologies import toml
+
+A_JOB_S = 0.1  # more of patience: its questions, and a line of the journal
+MAY_RUN_AGAIN = ("failed", "cancelled")
+
+
+def submissions(
+    files: Sequence[Path], command: Sequence[str], name: str | None, settings: Sequence[str], count: int | None
+) -> list[Submission]:
+    """Return what is to be submitted: files, or a command. SpecError."""
+    if bool(files) == bool(command):
+        raise typer.BadParameter("job files, or -- and a command")
+    if name is not None:
+        if len(files) > 1:
+            raise SpecError("--name", name, "a name for one job file")
+        settings = [*settings, f"name={toml.quote(name)}"]
+    if command:
+        return [of_command(command, settings, count)]
+    return [of_file(path, settings, count) for path in files]
+
+
+def submit_all(submitted: Sequence[Submission], campus: str | None) -> None:
+    """Submit all jobs, or none if one is wrong. SpecError, SetupError."""
+    chosen = only_campus(campus)
+    try:
+        folder = Path(f"/proc/{chosen.owner_pid}/cwd").readlink()
+    except PermissionError as error:
+        raise SetupError("only root may hand jobs to a campus") from error
+    for source, jobs, _ in submitted:  # one that is wrong: none is handed over
+        try:
+            check_runs(jobs[0], folder)
+        except SpecError as error:
+            raise error.within(source) from None
+    left = [(job, source, is_named) for source, jobs, is_named in submitted for job in jobs]
+
+    async def hand_over(operator: Operator) -> None:
+        done: list[str] = []
+        for n, (job, source, is_named) in enumerate(left):
+            answer = await (operator.submit if is_named else operator.submit_new)(job)
+            if isinstance(answer, Rejected):
+                reason = answer.reason
+                if done:
+                    reason += f"; handed over before it: {', '.join(done)}"
+                if left[n + 1 :]:
+                    reason += f"; not handed over: {', '.join(job.name for job, *_ in left[n + 1 :])}"
+                raise SpecError("job", job.name, reason, source)
+            done.append(answer.job)
+            if answer.before:
+                console.print(
+                    f"{job.name} was handed over before, as it is: nothing is begun anew (see `reclaimnet jobs`); "
+                    "to run it once more, give it another name",
+                    soft_wrap=True,
+                )
+            else:
+                console.print(f"{answer.job} is in the journal of campus {chosen.id}")
+
+    ask(chosen.run_dir, hand_over, PATIENCE_S + len(left) * A_JOB_S)
+
+
+def submit_again(names: Sequence[str], campus: str | None) -> None:
+    """Submit jobs that failed or were cancelled as new ones. SpecError: one is none of these, and none is submitted."""
+    chosen = only_campus(campus)
+
+    async def hand_over(operator: Operator) -> None:
+        again: list[JobSpec] = []
+        for name in names:
+            known = await operator.describe(name)
+            if known is None or known.phase not in MAY_RUN_AGAIN:
+                is_now = f", and it is {known.phase}" if known else ""
+                raise SpecError("JOB", name, f"a job that failed or was cancelled (see `reclaimnet jobs`){is_now}")
+            again.append(known.job)
+        for job in again:
+            answer = await operator.submit_new(job)
+            if isinstance(answer, Rejected):
+                raise SpecError("job", job.name, answer.reason)
+            console.print(f"{answer.job} is {job.name} once more, from its first step", soft_wrap=True)
+
+    ask(chosen.run_dir, hand_over, PATIENCE_S)
