@@ -21,10 +21,12 @@ from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
-from controller.persistence.journal import Journal
-from controller.persistence.recovery import check_origin, origin_of, recall, start_after
+from controller.persistence.journal import DamagedJournal, Journal, set_aside
+from controller.persistence.recovery import check_origin, origin_of, recall, salvage, start_after
+from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
 from testbed.driver import run_process
+from testbed.errors import SetupError
 from testbed.logs import logger
 from topologies.spec import Campus
 
@@ -60,9 +62,8 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
 async def _main(config: CoordinatorConfig) -> None:
     rehearse(config.protocol.policy)  # no decision waits for a compiler
-    journal = Journal(config.journal)
+    journal, host = _resumed(config)
     try:
-        host = _host(config, journal)
         agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
         config.operator_socket.unlink(missing_ok=True)
         operators = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,21 +81,47 @@ async def _main(config: CoordinatorConfig) -> None:
         journal.close()
 
 
+def _resumed(config: CoordinatorConfig) -> tuple[Journal, CoordinatorHost]:
+    """Return the journal and its coordinator: of a damaged one a new journal beside it, with what could be read."""
+    path = config.journal
+    try:
+        journal = Journal(path)
+        try:
+            return journal, _host(config, journal)
+        except BaseException:
+            journal.close()
+            raise
+    except DamagedJournal as damage:
+        aside = set_aside(path)
+        LOG.warning("%s; it is now %s", damage, aside.name)
+    journal = Journal(path)
+    journal.found(_origin(config))
+    LOG.warning("%d events of it are decided again", salvage(aside, journal, partial(_core, config)))
+    return journal, _host(config, journal)
+
+
+def _origin(config: CoordinatorConfig) -> dict[str, str]:
+    return origin_of(config.campus, config.protocol, config.queue, config.seed, config.started_s)
+
+
+def _core(config: CoordinatorConfig) -> Coordinator:
+    placement = random.Random(f"{config.seed} placement")
+    return Coordinator(config.campus, config.protocol, config.queue, placement.random, config.secret)
+
+
 def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     """Return a new coordinator, or the one that wrote the journal."""
-    placement = random.Random(f"{config.seed} placement")
     admission = random.Random(f"{config.seed} admission")
-    mine = origin_of(config.campus, config.protocol, config.queue, config.seed, config.started_s)
-    origin = journal.origin()
+    mine, core, origin = _origin(config), _core(config), journal.origin()
     if origin:
         check_origin(origin, mine, config.journal)
-    core = Coordinator(config.campus, config.protocol, config.queue, placement.random, config.secret)
     if not origin:
         journal.found(mine)
         return CoordinatorHost(
             core, journal, admission, started_s=config.started_s, network_socket=config.network_socket
         )
-    recalled = recall(journal, core)
+    # the very program that wrote the journal decides the same, unless something else has changed it
+    recalled = recall(journal, core, DamagedJournal if origin.get("program") == program() else SetupError)
     for _ in range(recalled.submitted):
         admission.random()
     host = CoordinatorHost(

@@ -13,7 +13,8 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
 from controller.persistence import journal as journals
-from controller.persistence.journal import Journal, export_jsonl, read_facts
+from controller.persistence.journal import Journal, read_facts
+from experiments.results.events_file import write_events
 from testbed.errors import SetupError
 
 
@@ -66,7 +67,7 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
     journal.append_fact(0.25, facts.HostReturned("h1"))
     journal.commit()
     journal.close()
-    assert export_jsonl(tmp_path / "j.sqlite", tmp_path / "e.jsonl") == 1
+    write_events(tmp_path / "e.jsonl", read_facts(tmp_path / "j.sqlite"))
     assert json.loads((tmp_path / "e.jsonl").read_text()) == {"at_s": 0.25, "fact": "HostReturned", "host": "h1"}
 
 
@@ -95,7 +96,7 @@ def torn(tmp_path: Path) -> Path:
 
 def test_an_export_says_which_line_cannot_be_read_and_leaves_no_file(torn: Path, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"line 2 of the table fact, at 2\.0 s, cannot be read"):
-        export_jsonl(torn, tmp_path / "e.jsonl")
+        write_events(tmp_path / "e.jsonl", read_facts(torn))
     assert not (tmp_path / "e.jsonl").exists()
 
 

@@ -15,11 +15,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.persistence.journal import Journal, export_jsonl, read_facts
+from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import origin_of
 from controller.process import CoordinatorConfig, _host
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.sources import EventsFile, open_run
+from experiments.results.events_file import write_events
 from testbed.errors import TestbedError
 from tests.test_restart import SEED, a_journal
 from tests.world import PROTOCOL, QUEUE, small_campus
@@ -86,7 +87,7 @@ def refused(read: Callable[[], object], path: Path) -> str:
 
 
 def facts_of(path: Path) -> Callable[[], object]:
-    return lambda: export_jsonl(path, path.with_suffix(".jsonl"))
+    return lambda: write_events(path.with_suffix(".jsonl"), read_facts(path))
 
 
 def recovery_of(path: Path) -> Callable[[], object]:
@@ -142,7 +143,7 @@ def test_a_damaged_journal_is_read_or_refused_in_words_that_name_it(whole: Path,
 @given(st.lists(BYTES | st.tuples(st.integers(0, 2**20), st.sampled_from(NUMBERS)), min_size=1, max_size=3))
 def test_a_damaged_file_of_facts_is_shown_or_refused_in_words_that_name_it(whole: Path, edits: Any) -> None:
     path = whole.with_name("events.jsonl")
-    export_jsonl(whole, path)
+    write_events(path, read_facts(whole))
     lines = path.read_bytes().splitlines(keepends=True)
     for place, new in edits:
         at = place % len(lines)

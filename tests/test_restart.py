@@ -6,21 +6,26 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import trio
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
+from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
-from controller.persistence.journal import Journal, encoded, read_facts
+from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
 from controller.persistence.recovery import check_origin, origin_of, recall, start_after
 from controller.persistence.snapshot import CoreSnapshot, freeze, program, thaw
+from controller.process import CoordinatorConfig, _resumed
+from experiments.worlds.live.world import Restarts
 from testbed import messages as m
 from testbed.errors import SetupError
 from tests.test_messages import Liar
@@ -165,6 +170,59 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
     db.close()
     with pytest.raises(SetupError, match=r"decides otherwise at .* where the journal has .*h9"):
         recall(Journal(tmp_path / "j.sqlite"), world.new_coordinator())
+
+
+@pytest.mark.parametrize(
+    ("damage", "least"),
+    [
+        ("UPDATE fact SET body = 'rubbish' WHERE number = 20", 1.0),  # the facts follow from the events
+        ("UPDATE fact SET body = replace(body, '1', '2') WHERE number = 20", 1.0),
+        ("UPDATE input SET body = x'ff' WHERE number = (SELECT max(number) / 2 FROM input)", 0.4),
+        ("UPDATE origin SET value = 'rubbish' WHERE key = 'protocol'", 1.0),
+        ("not a database", 0.0),
+    ],
+)
+def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
+    tmp_path: Path, damage: str, least: float
+) -> None:
+    path, queue = tmp_path / "j.sqlite", replace(QUEUE, level_start=3.0)
+    journal, _ = a_journal(path)
+    events = len(list(journal.inputs()))
+    journal.found(origin_of(small_campus(), PROTOCOL, queue, SEED, 1.0))
+    journal.close()
+    if damage == "not a database":
+        path.write_bytes(b"rubbish" * 1000)
+    else:
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(damage)
+    config = CoordinatorConfig(small_campus(), PROTOCOL, queue, SEED, path, tmp_path / "s", "127.0.0.1", started_s=1.0)
+
+    async def resume() -> tuple[int, list[str]]:
+        journal, host = _resumed(config)
+        with closing(journal):
+            kept = len(list(journal.inputs()))
+            assert list(host.core.cluster.jobs) == [f.job for _, f in read_facts(path) if isinstance(f, JobSubmitted)]
+        return kept, facts_before_damage(path)[1]
+
+    kept, told = trio.run(resume)
+    assert least * events <= kept <= events + 1
+    assert told == ["j.sqlite.damaged-1 is damaged"]
+    assert (tmp_path / "j.sqlite.damaged-1").stat().st_size > 0
+    assert trio.run(resume)[0] >= kept, "what was begun beside it is whole"
+    assert not list(tmp_path.glob("*damaged-2*"))
+
+
+def test_what_dies_again_and_again_waits_longer_each_time_and_is_always_started_again() -> None:
+    restarts, now_s, pauses = Restarts(0.3, since_s=0.0), 100.0, list[float]()
+    for _ in range(8):
+        restarts.died(now_s)
+        pauses.append(restarts.at_s - now_s)
+        assert not restarts.due(now_s)
+        now_s = restarts.at_s
+        assert restarts.due(now_s)
+    assert pauses == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 10.0, 10.0])
+    restarts.died(now_s + 60.0)
+    assert restarts.at_s == pytest.approx(now_s + 60.3), "it had lived"
 
 
 # ---------------------------------------------------------------- whose journal it is

@@ -7,7 +7,8 @@ power). A third, `origin`, holds the coordinator's identity and the moment of it
 from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 
 A line that could not be read back is not written (`encoded`). One that lies there all the same (from an earlier
-version or a torn disk) is named by its number and time. The journal is then refused.
+version or a torn disk) is named by its number and time. The journal is then put aside, and a coordinator goes on beside it
+with what comes before that line (`recovery.salvage`).
 
 One process at a time writes a journal: it holds a lock on the file (flock(2), which SQLite does not use), which its death
 releases.
@@ -20,7 +21,9 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
+from itertools import count, takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +33,6 @@ from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
-from topologies.writing import whole
 
 # by SQLite's primary codes
 _DISK = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}
@@ -48,6 +50,7 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _ENCODER = msgspec.json.Encoder()
 _EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 _EVENT_ENCODER = msgspec.msgpack.Encoder()
+ASIDE = ".damaged-"  # in the name of a journal beside which another was begun: its number follows
 DIGEST_BYTES = 16  # before a snapshot's body
 # of a body that is none: TypeError is that of a number or of nothing, where text or bytes should be
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError, MemoryError)
@@ -55,6 +58,10 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionErr
 
 class NoJournal(SetupError):
     """Absence of a journal: there is none in a file, or none has been begun."""
+
+
+class DamagedJournal(SetupError):
+    """A journal with something that cannot be read, or from which the program that wrote it would decide otherwise."""
 
 
 class _Database(sqlite3.Connection):
@@ -92,7 +99,7 @@ class Journal:
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         except DAMAGED as error:
             self.close()
-            raise SetupError(f"{path} is not a journal: {error}; name another file") from error
+            raise DamagedJournal(f"{path} is not a journal: {error}; name another file") from error
         except OSError:
             self.close()
             raise
@@ -272,7 +279,7 @@ def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[t
     """Yield (number, seconds, fact) of rows of the table fact. SetupError: as `read_facts`."""
     for number, at_s, fact in _lines(path, "fact", rows, _FACTS.decode):
         if rule := out_of_range(fact):
-            raise SetupError(unreadable(path, "fact", number, at_s, rule))
+            raise DamagedJournal(unreadable(path, "fact", number, at_s, rule))
         yield number, at_s, fact
 
 
@@ -282,7 +289,7 @@ def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> It
         for row in db.execute(query, values):  # noqa: UP028 - `yield from` closes the cursor, when the database may be closed
             yield row
     except DAMAGED as error:
-        raise SetupError(f"{path} is damaged: {error}") from error
+        raise DamagedJournal(f"{path} is damaged: {error}") from error
 
 
 def _lines(
@@ -296,12 +303,12 @@ def _lines(
     for number, at_s, body in rows:
         if not isinstance(at_s, float) or not before_s <= at_s <= LARGEST_NUMBER:
             why = f"its time is {at_s!r}, and the line before is of {before_s!r} s"
-            raise SetupError(unreadable(path, table, number, before_s, why))
+            raise DamagedJournal(unreadable(path, table, number, before_s, why))
         before_s = at_s
         try:
             said = decode(body)
         except _UNREADABLE as error:
-            raise SetupError(unreadable(path, table, number, at_s, error)) from error
+            raise DamagedJournal(unreadable(path, table, number, at_s, error)) from error
         yield number, at_s, said
 
 
@@ -322,12 +329,30 @@ def _digest(event: object, facts: object, submitted: object, program: str, body:
     return blake2b(f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES).digest()
 
 
-def export_jsonl(path: Path, target: Path) -> int:
-    """Write all facts as one JSON object a line, each with `at_s`; return how many. SetupError: `read_facts`."""
-    count = 0
-    with whole(target) as scratch, scratch.open("w", encoding="utf-8") as out:
-        for at_s, fact in read_facts(path):
-            record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
-            out.write(msgspec.json.encode(record).decode() + "\n")
-            count += 1
-    return count
+def facts_before_damage(path: Path) -> tuple[list[tuple[float, AnyFact]], list[str]]:
+    """Return the facts of a journal as far as they can be read, and what is damaged: it, and those that it was begun beside.
+
+    NoJournal.
+    """
+    found, damage = list[tuple[float, AnyFact]](), [f"{aside.name} is damaged" for aside in damaged_beside(path)]
+    try:
+        for line in read_facts(path):
+            found.append(line)
+    except DamagedJournal as error:
+        damage.append(str(error))
+    return found, damage
+
+
+def damaged_beside(path: Path) -> list[Path]:
+    """Return the damaged journals beside which this one was begun, oldest first."""
+    beside = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
+    return list(takewhile(Path.exists, beside))
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a journal that nobody uses, with the files that SQLite keeps beside it; return its new path."""
+    aside = path.with_name(f"{path.name}{ASIDE}{len(damaged_beside(path)) + 1}")
+    for suffix in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside

@@ -4,6 +4,7 @@ The core is a function of its events. The journal has all of them with their tim
 facts that followed. So a new core handles the old one's events again. Its messages to peers are dropped, and its
 facts must be those of the journal, fact for fact. Anything else means that this program decides differently from the
 one that wrote the journal (another version, for example). Then it is refused, for the promises made would be unknown.
+If the very same program wrote it, the journal is damaged, and what comes before is saved (`salvage`).
 After that the core gets the event of a restart (`controller.core.lifecycle.reconcile`).
 
 Time goes on by CLOCK_MONOTONIC, if the machine has not been booted since, else by the calendar clock; in no case
@@ -17,9 +18,12 @@ spent `host.SAVE_AFTER_S` on decisions. So a restart takes about that long at mo
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -28,8 +32,8 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
-from controller.persistence.journal import Journal, encoded
-from controller.persistence.snapshot import CoreSnapshot, thaw
+from controller.persistence.journal import DamagedJournal, Journal, encoded
+from controller.persistence.snapshot import CoreSnapshot, program, thaw
 from testbed.bounds import quoted
 from testbed.errors import SetupError
 from testbed.identity import boot_id
@@ -59,6 +63,7 @@ def origin_of(campus: Campus, protocol: Protocol, queue: Queue, seed: int, start
         "protocol": _exact(protocol),
         "queue": _exact(queue),
         "seed": str(seed),
+        "program": program(),
         "boot": boot_id(),
         "started_monotonic_s": repr(started_s),
         "started_calendar_s": repr(time.time() - (time.monotonic() - started_s)),
@@ -76,16 +81,18 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
     except (KeyError, ValueError, TypeError, AttributeError, *UNDECODABLE) as error:
-        raise SetupError(f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file") from error
+        raise DamagedJournal(
+            f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
+        ) from error
     if differing:
         told = "; ".join(differing[:MAX_TOLD]) + (" …" if len(differing) > MAX_TOLD else "")
         raise SetupError(f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file")
 
 
-def recall(journal: Journal, fresh: Coordinator) -> Recalled:
+def recall(journal: Journal, fresh: Coordinator, differs: type[SetupError] = SetupError) -> Recalled:
     """Return the core that wrote the journal: from its latest snapshot, or else from the new one that is given.
 
-    SetupError: the core records something else than the journal holds.
+    `differs`, a SetupError: the core records something else than the journal holds.
     """
     core, snapshot = fresh, CoreSnapshot(0, 0, 0, "", b"")
     for row in journal.snapshots():
@@ -101,14 +108,14 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
         try:
             effects = core.handle(event, at_s)
         except Exception as error:  # it was decided once: what could not be is in no journal
-            raise SetupError(
+            raise differs(
                 f"{journal.path}: the event of {at_s!r} s in it cannot be decided again "
                 f"({type(error).__name__}: {quoted(str(error))}): lines before it were changed, or are missing"
             ) from error
         for effect in effects:
             if isinstance(effect, do.Record):
-                _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path)
-    _compare(None, next(recorded, None), journal.path)
+                _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path, differs)
+    _compare(None, next(recorded, None), journal.path, differs)
     return Recalled(core, journal.last_s(), submitted, events)
 
 
@@ -122,10 +129,43 @@ def start_after(origin: dict[str, str], last_s: float) -> float:
     return monotonic_s - max(now_s, last_s)
 
 
-def _compare(again: tuple[float, bytes] | None, before: tuple[float, bytes] | None, path: Path) -> None:
+def salvage(damaged: Path, into: Journal, fresh: Callable[[], Coordinator]) -> int:
+    """Write the events of a damaged journal, as far as they can be read and decided again, into a new one; return how many.
+
+    The facts are those that follow from them now.
+    """
+    most = sys.maxsize
+    while True:
+        core, events = fresh(), 0
+        into.begin()
+        try:
+            for at_s, event in islice(_before_damage(damaged), most):
+                into.append_input(at_s, event)
+                for effect in core.handle(event, at_s):
+                    if isinstance(effect, do.Record):
+                        into.append_fact(at_s, effect.fact)
+                events += 1
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - of damage that can be read there is no limit to what it may cause
+            into.undo()
+            most = events
+            continue
+        into.commit()
+        return events
+
+
+def _before_damage(path: Path) -> Iterator[tuple[float, ev.Event]]:
+    with suppress(DamagedJournal), closing(Journal(path)) as journal:
+        yield from journal.inputs()
+
+
+def _compare(
+    again: tuple[float, bytes] | None, before: tuple[float, bytes] | None, path: Path, differs: type[SetupError]
+) -> None:
     if again != before:
         at_s = (before or again or (0.0,))[0]
-        raise SetupError(
+        raise differs(
             f"{path}: from the same events, this program decides otherwise at {at_s:.6f} s: {_told(again)} where the journal "
             f"has {_told(before)}. Start the version that wrote it, or name a new file"
         )

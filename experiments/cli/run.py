@@ -240,6 +240,7 @@ def up(
             live_world(
                 played, out, owners_gid=group, controller=controller, agents_per_process=agents_per_process
             ) as stood,
+            stood.watched_by_a_thread(),
             page_beside(console, stood.campus.id, web),
         ):
             command_line(console, stood.campus, script)

@@ -16,11 +16,12 @@ from rich.console import Console
 
 from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol
-from controller.persistence.journal import NoJournal, export_jsonl, read_facts
+from controller.persistence.journal import NoJournal, facts_before_damage
 from experiments.cli.results import status_of
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.results import report
+from experiments.results.events_file import write_events
 from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
 from experiments.results.run_context import FidelityRecord
@@ -45,15 +46,17 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
     Whether the machine kept up is not judged, so the figures are marked as not to be used.
     """
     try:
-        facts = list(read_facts(world.journal))
+        facts, damage = facts_before_damage(world.journal)
     except NoJournal:  # the campus was gone before its coordinator had begun a journal
         return ExitStatus.KEPT
     if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
         return ExitStatus.KEPT
-    export_jsonl(world.journal, out / "events.jsonl")
+    write_events(out / "events.jsonl", facts)
     context = replace(
         context_of(scenario, Trace("by hand", (), ()), live_row(scenario)),
-        fidelity=FidelityRecord(False, ["`up` does not watch whether the machine keeps up: `run` does"], watched=False),
+        fidelity=FidelityRecord(
+            False, ["`up` does not watch whether the machine keeps up: `run` does", *damage], watched=False
+        ),
         deaths=tuple(world.deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )

@@ -44,7 +44,7 @@ class ExitStatus(IntEnum):
     KEPT = 0  # it ran to its end, and all that it judges holds
     BROKEN = 1  # what it judges does not hold: a promise was broken, a comparison or a claim failed
     NOT_RUN = 2  # it could not be run: wrong arguments or files, or the machine lacks or lost what is needed
-    # it was interrupted, the coordinator died too often, or nothing is judged (a comparison with a run on a machine that did not
+    # it was interrupted, or nothing is judged (a journal that was damaged, a comparison with a run on a machine that did not
     # keep up); nothing that was judged is broken
     CUT_SHORT = 3
     INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback shows where

@@ -1,8 +1,8 @@
 """Functions of this program, run as processes inside a host's namespace.
 
 A forked child is already warm: 500 agents forked from one parent start in seconds, where 500 interpreters would take
-minutes. The fork happens in the calling thread, which must be the main one. The child dies with the thread that forked
-it, and only the main thread lives as long as the campus. The calling thread must hold no lock that the target needs:
+minutes. The fork happens in the calling thread, which must be the main one or a `Keeper`. The child dies with the thread
+that forked it, and only these live as long as the campus. The calling thread must hold no lock that the target needs:
 other threads do not exist in the child. A parent that runs trio is fine: the child forgets the parent's run before it
 calls the target, so that the target can call `trio.run` itself.
 """
@@ -94,6 +94,10 @@ class ForkedProcess:
             self.returncode = os.waitstatus_to_exitcode(status)
 
 
+class Keeper(threading.Thread):
+    """A thread that lives as long as the processes that it forks."""
+
+
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
     """A process to fork."""
@@ -110,10 +114,11 @@ def fork_all(
 ) -> list[ForkedProcess]:
     """Fork every request into the namespace of its holder; each waits until the ledger has it on disk.
 
-    SetupError outside the main thread. OSError (EAGAIN) if the machine has no processes left; those already
+    SetupError outside the main thread or a `Keeper`. OSError (EAGAIN) if the machine has no processes left; those already
     forked then end by themselves.
     """
-    if threading.current_thread() is not threading.main_thread():
+    thread = threading.current_thread()
+    if thread is not threading.main_thread() and not isinstance(thread, Keeper):
         raise SetupError("fork() must be called from the main thread: a child dies with the thread that forked it")
     _flush()
     gc.freeze()

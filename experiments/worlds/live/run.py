@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 import trio
 
-from controller.persistence.journal import export_jsonl, read_facts
+from controller.persistence.journal import facts_before_damage
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace
+from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
 from experiments.results.run_context import COMPLETED, FidelityRecord
@@ -27,7 +28,7 @@ from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.usage import Usage
-from experiments.worlds.live.world import LiveWorld, live_row, live_world
+from experiments.worlds.live.world import WATCH_PERIOD_S, LiveWorld, live_row, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock
@@ -42,11 +43,10 @@ from topologies.scale import Scale
 
 LOG = logger("run")
 STATUS_PERIOD_S = 0.5
-WATCH_PERIOD_S = 0.1
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 ASK_PER_HOST_S = 0.0005
-COORDINATOR_DIED, INTERRUPTED = "coordinator died", "interrupted"
+INTERRUPTED = "interrupted"
 
 
 @dataclass
@@ -66,10 +66,10 @@ class LiveRun:
         self.network = NetworkWatch(self.world.campus)
 
     async def main(self) -> None:
-        """Run until the time is over, the coordinator has died too often, or a signal interrupts."""
+        """Run until the time is over, or a signal interrupts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
-            nursery.start_soon(self._watch_processes, nursery.cancel_scope)
+            nursery.start_soon(self._watch_processes)
             await self._wait_for_agents()
             self.world.start_research()
             self.world.start_prober()
@@ -112,7 +112,7 @@ class LiveRun:
                     await talk(operator)
                     return
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                await trio.sleep(AGAIN_S)  # `_watch_processes` starts it again, or ends the run
+                await trio.sleep(AGAIN_S)  # `_watch_processes` starts it again
 
     async def _submit_all(self, begin_s: float) -> None:
         left = deque(self.trace.arrivals)
@@ -192,11 +192,10 @@ class LiveRun:
 
         await self._talk(poll)
 
-    async def _watch_processes(self, scope: trio.CancelScope) -> None:
-        while self.world.watch_processes():
+    async def _watch_processes(self) -> None:
+        while True:
+            self.world.watch_processes()
             await trio.sleep(WATCH_PERIOD_S)
-        self.ended = COORDINATOR_DIED
-        scope.cancel()
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -272,8 +271,8 @@ def run_live(
         measured = monitor.verdict()
         going_s = time.monotonic()
     down_s = time.monotonic() - going_s
-    facts = list(read_facts(world.journal))
-    export_jsonl(world.journal, out / "events.jsonl")
+    facts, damage = facts_before_damage(world.journal)
+    write_events(out / "events.jsonl", facts)
     figures = {
         **measured.figures,
         **{f"up_{phase}_s": seconds for phase, seconds in world.campus.phases_s.items()},
@@ -288,7 +287,11 @@ def run_live(
         research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
         switches=tuple(run.owners.probes),
         fidelity=FidelityRecord(
-            measured.valid, measured.reasons, figures, monitor.observed, shifted(monitor.disturbances, world.started_s)
+            measured.valid and not damage,
+            [*measured.reasons, *damage],
+            figures,
+            monitor.observed,
+            shifted(monitor.disturbances, world.started_s),
         ),
         ended=run.ended,
         ended_at_s=run.ended_at_s,

@@ -3,8 +3,8 @@
 An agent has a process of its own, or shares one with others (`testbed.agent.host`): isolation is worth 12 MB and 0.35 % of a core
 each, as long as there are not many.
 
-Agents and the coordinator that die are started again after a moment, as a service manager would on a real host: an agent as
-often as it dies, the coordinator, which goes on with its journal, `MAX_RESTARTS` times.
+Agents and the coordinator that die are started again after a moment, as a service manager would on a real host, however
+often that is. What dies soon again waits twice as long each time, up to `MAX_PAUSE_S`: of a full disk, until there is room.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from bpf.build import build
@@ -36,7 +38,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agents
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.capabilities import require_before_start
-from testbed.emulation.processes import ForkedProcess, ForkRequest
+from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
 from topologies.errors import SpecError
@@ -46,7 +48,8 @@ COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
-MAX_RESTARTS = 3  # what dies more often than this will die again
+MAX_PAUSE_S = 10.0  # and what has lived for so long begins with the shortest pause again
+WATCH_PERIOD_S = 0.1
 COORDINATOR_NICE = -15  # some thirty times the share of another process, and at once
 END_S = 5.0  # how long the coordinator may take to close its journal
 # agents in pools where nothing else is asked for: above so many hosts, and so many in one process
@@ -54,12 +57,35 @@ POOLS_ABOVE, POOL_HOSTS = 100, 125
 
 
 @dataclass
+class Restarts:
+    """Time at which a process that has died is started again: `at_s`; inf: it lives."""
+
+    first_s: float  # pause after a death that follows none
+    pause_s: float = 0.0
+    since_s: float = field(default_factory=time.monotonic)  # the process runs
+    at_s: float = inf
+
+    def died(self, now_s: float) -> None:
+        """Set the time of the next start."""
+        again = now_s - self.since_s < MAX_PAUSE_S
+        self.pause_s = min(max(self.first_s, 2.0 * self.pause_s if again else 0.0), MAX_PAUSE_S)
+        self.at_s = now_s + self.pause_s
+
+    def due(self, now_s: float) -> bool:
+        """Return whether it is to be started now; that is taken as done."""
+        if now_s < self.at_s:
+            return False
+        self.at_s, self.since_s = inf, now_s
+        return True
+
+
+@dataclass
 class AgentProcess:
-    """The process of one agent, or of a pool of them. `again_at_s`: it has died, and is started again then."""
+    """The process of one agent, or of a pool of them."""
 
     hosts: tuple[Host, ...]
     process: ForkedProcess
-    again_at_s: float | None = None
+    restarts: Restarts = field(default_factory=partial(Restarts, RESTART_AFTER_S))
 
     @property
     def subject(self) -> str:
@@ -86,7 +112,7 @@ class LiveWorld:
     prober_host: str = ""
     prober: socket.socket | None = None
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
-    _coordinator_again_at_s: float | None = None
+    _restarts: Restarts = field(default_factory=partial(Restarts, COORDINATOR_AFTER_S))  # of the coordinator
 
     @property
     def operator_socket(self) -> Path:
@@ -203,33 +229,43 @@ class LiveWorld:
 
     # ------------------------------------------------------------ watch
 
-    def watch_processes(self) -> bool:
-        """Note deaths, start again what died; False once the coordinator has died too often."""
+    def watch_processes(self) -> None:
+        """Note deaths, and start again what died."""
         now_s = time.monotonic()
         assert self.coordinator is not None
-        if self._coordinator_again_at_s is None and self._died(COORDINATOR, self.coordinator):
-            self._coordinator_again_at_s = now_s + COORDINATOR_AFTER_S
-        if sum(death.subject == COORDINATOR for death in self.deaths) > MAX_RESTARTS:
-            return False
-        if self._coordinator_again_at_s is not None and now_s >= self._coordinator_again_at_s:
-            self._coordinator_again_at_s = None
+        self._note_death(COORDINATOR, self.coordinator, self._restarts, now_s)
+        if self._restarts.due(now_s):
             self._start_coordinator()
         for one in self.agents:
-            if one.again_at_s is None and self._died(one.subject, one.process):
-                one.again_at_s = now_s + RESTART_AFTER_S
-            if one.again_at_s is not None and now_s >= one.again_at_s:
-                one.again_at_s = None
+            self._note_death(one.subject, one.process, one.restarts, now_s)
+            if one.restarts.due(now_s):
                 [one.process] = self.campus.fork_all([self._agents_request(one.hosts)])
-        return True
 
-    def _died(self, subject: str, process: ForkedProcess) -> bool:
-        """Return whether it has ended; that is noted."""
-        if process.poll() is None:
-            return False
+    def _note_death(self, subject: str, process: ForkedProcess, restarts: Restarts, now_s: float) -> None:
+        if restarts.at_s < inf or process.poll() is None:
+            return
         status = process.returncode or 0
         how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
-        self.deaths.append(Death(time.monotonic() - self.started_s, subject, how))
-        return True
+        self.deaths.append(Death(now_s - self.started_s, subject, how))
+        restarts.died(now_s)
+
+    @contextmanager
+    def watched_by_a_thread(self) -> Iterator[None]:
+        """Watch the processes while the main thread does something else; the coordinator has ended after."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(WATCH_PERIOD_S):
+                self.watch_processes()
+            self.end_coordinator()  # it would die with this thread
+
+        keeper = Keeper(target=watch)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
 
     def end_coordinator(self) -> None:
         """Ask it to end, so that its journal is whole; kill it if it does not."""
