@@ -48,7 +48,7 @@ from testbed.wire import MAX_BYTES, Channel, Codec, MessageStream
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
 
-AGENT_PORT = 7100
+AGENT_PORT = 710  # below 1024, as is DATA_PORT: no user of the host takes it while its program is being started again
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 STRANGER_BYTES = 1 << 12  # a frame from an address that is no host's
 # connections without a Hello, beside one of each host (an agent may have an old one): they hold 64 MB of frames, those one a host

@@ -1,12 +1,15 @@
 """Attacks of an ordinary user, uid 65534, on a campus that stands, from outside and from inside its hosts: all doors are shut."""
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from controller.core.model import facts as f
 from controller.host import AGENT_PORT
 from controller.persistence.journal import read_facts
 from testbed import messages as m
+from testbed.agent.config import DATA_PORT
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from testbed.wire import Codec
@@ -90,9 +94,8 @@ def test_no_file_of_a_campus_is_readable_for_others(campus: Run) -> None:
 
 def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:
     """Its reader finds no key, and no number by which an agent is known."""
-    journal = sqlite3.connect(f"file:{campus.out}/journal.sqlite?mode=ro", uri=True)
-    assert [journal.execute(query).fetchall() for query in SECRETS] == [[], []]
-    journal.close()
+    with closing(sqlite3.connect(f"file:{campus.out}/journal.sqlite?mode=ro", uri=True)) as journal:
+        assert [journal.execute(query).fetchall() for query in SECRETS] == [[], []]
     with_number = [fact for _, fact in read_facts(campus.out / "journal.sqlite") if isinstance(fact, f.HostJoined)]
     hello = m.Hello("h1", next(fact.incarnation for fact in with_number if fact.host == "h1"), 1, [], [], [], True)
     says = """
@@ -104,3 +107,29 @@ def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:
     frame = HELLO.encode(hello).hex()
     answer = as_nobody(says, SPEC.coordinator.address, AGENT_PORT, frame, network=network_of(campus, "h1"))
     assert "the lease of another agent of h1" in answer
+
+
+def test_nobody_takes_the_ports_of_agents_and_a_coordinator_that_have_died(campus: Run) -> None:
+    """With its port taken, each that was started again failed. The journal is damaged meanwhile."""
+    squats = """
+        import json, socket, sys, time
+        found, end_s = [], time.monotonic() + 0.5
+        while time.monotonic() < end_s:
+            try:
+                found.append(socket.create_server((sys.argv[1], int(sys.argv[2])), reuse_port=True) and "taken")
+            except OSError as error:
+                found.append(type(error).__name__)
+        print(json.dumps(sorted(set(found))))
+    """
+    before = {*campus.pids("coordinator"), *campus.pids("agent")}
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    with closing(sqlite3.connect(campus.out / "journal.sqlite")) as db, db:
+        db.execute("UPDATE input SET body = x'ff' WHERE number = (SELECT max(number) FROM input)")
+        db.execute("DELETE FROM snapshot")
+    for host, port in (("h1", DATA_PORT), (SPEC.coordinator.name, AGENT_PORT)):
+        address = SPEC.host_by_name[host].address
+        assert as_nobody(squats, address, port, network=network_of(campus, host)) == ["PermissionError"]
+    campus.wait_until(lambda: len({*campus.pids("coordinator"), *campus.pids("agent")} - before) == len(before))
+    campus.wait_until(lambda: "job" in command("jobs").stdout)
+    assert (campus.out / "journal.sqlite.damaged-1").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from testbed.enforcement import Enforcement
 
-DATA_PORT = 7200
+DATA_PORT = 720
 
 
 @dataclass(frozen=True, slots=True)
