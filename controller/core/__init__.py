@@ -7,5 +7,6 @@ From the top: `coordinator` (event in, effects out) calls `lifecycle` (what an e
 and changes `model` (the cluster: what the coordinator believes) and asks `policies` (a row for each system) which theory
 to follow: `queueing` (paper B), `checkpointing` (P1), `placement` (P2), `admission` (P3). These four know neither the
 cluster nor one another; they stand on `network` (links by number, and how they are shared). import-linter holds these
-floors. `status` is the operators' view. Begin with `coordinator`, or with the theory you came for.
+floors. `ticks` has the times at which all is looked at again. `status` is the operators' view. Begin with `coordinator`, or
+with the theory you came for.
 """

@@ -63,6 +63,7 @@ from controller.core.queueing.controllers.controller import Controller
 from controller.core.queueing.queue import Offer, SpotJob, SpotQueue
 from controller.core.queueing.replay import Rule
 from controller.core.status import status
+from controller.core.ticks import Ticks
 from testbed import messages as m
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.messages import Migrate, SendStored
@@ -197,7 +198,7 @@ class Coordinator:
             draw,
             secret=secret,
         )
-        self._tick_s = inf  # the first agent starts the clock
+        self._ticks = Ticks()
         self._learn_s = inf  # when there may be something to learn from
         # after a restart, until it is known which agents are there
         self._resync: Resync | None = None
@@ -209,8 +210,8 @@ class Coordinator:
         cluster = self.cluster
         cluster.now_s = now_s
         before = cluster.queue.controller.rule
-        if self._tick_s == inf and isinstance(event, ev.AgentSaid) and isinstance(event.message, m.Hello):
-            self._tick_s = now_s + cluster.protocol.control_period_s
+        if self._ticks.next_s == inf and isinstance(event, ev.AgentSaid) and isinstance(event.message, m.Hello):
+            self._ticks.begin(now_s, cluster.protocol.control_period_s)
         if self._resync is None or isinstance(event, ev.Restarted):
             self._react(event)
         else:
@@ -221,14 +222,15 @@ class Coordinator:
                 self._react(kept)
             for name in sorted(gathered.hellos):  # last, when it is known which hosts are still in reach
                 take_up(cluster, cluster.hosts[name])
+        ticks = self._resync is None and now_s >= self._ticks.next_s
         if self._resync is None:
-            ticks = now_s >= self._tick_s
             self._do_what_is_due()
             reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
             finish_event(cluster, in_a_hurry=reclaims and not ticks)
         if (rule := cluster.queue.controller.rule).level != before.level:
             cluster.record(facts.LevelLearned(rule.level))
         effects, cluster.outbox = cluster.outbox, []
+        self._ticks.follow(cluster, event, effects, ticked=ticks)
         return effects
 
     def next_deadline_s(self) -> float:
@@ -236,7 +238,7 @@ class Coordinator:
         if self._resync is not None:
             return self._resync.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
-        next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
+        next_s = min(self._ticks.next_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
         next_s = min(next_s, cluster.next_timeout_s(), cluster.leases.next_s(), cluster.installation.due_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
@@ -286,7 +288,7 @@ class Coordinator:
             case ev.CancelAsked():
                 cancel(cluster, event)
             case ev.Woke():  # a slice of what the queue's controller can do between decisions; the next is another event
-                decides = now_s >= min(self._tick_s, cluster.queue.next_deadline_s())
+                decides = now_s >= min(self._ticks.next_s, cluster.queue.next_deadline_s())
                 if now_s >= self._learn_s and not decides:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
@@ -321,9 +323,8 @@ class Coordinator:
         if now_s >= cluster.next_timeout_s():
             retry_overdue(cluster)
         cluster.rates_stale |= now_s >= cluster.regrant_at_s
-        cluster.plan_stale |= now_s >= min(cluster.plan_at_s, self._tick_s)
-        if now_s >= self._tick_s:
-            self._tick_s = now_s + cluster.protocol.control_period_s
+        cluster.plan_stale |= now_s >= min(cluster.plan_at_s, self._ticks.next_s)
+        if now_s >= self._ticks.next_s:
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)

@@ -2,8 +2,8 @@
 
 `world` performs the effects of the cores, on a `scheduler`, in an `environment` of `hosts`, a fluid `network` and `links`.
 Activities: `workloads`, `transfers`, `connections`, `research`, `background`, `replicas`. Costs: `overheads`.
-Faults: `faults`; restarts from a `journal`. Events left out because they change nothing: `heartbeat_elision`,
-`tick_elision`. Rules that must hold: `invariants`.
+Faults: `faults`; restarts from a `journal`. Events left out because they change nothing: `heartbeat_elision`. Rules that
+must hold: `invariants`.
 
 May import everything below `experiments`, but nothing that waits: no trio, no sockets, no clock. Begin with `world.py`;
 `run.py` plays a scenario and a trace and gives facts like a live run's journal.

@@ -9,8 +9,9 @@ As soon as something happens to a connection or to either of its ends, the pulse
 that the last heartbeats would have left, and the next heartbeat is due when it would have been. From there on
 heartbeats are really sent, until one is acknowledged over a connection that is well again.
 
-Two things differ from live: counters of egress come once, at the end of the run, not every second; and the
-coordinator's state of a job is never older than its event.
+Two things differ from a run with all heartbeats. Counters of egress come once, at the end of the run, not every second.
+Decisions know how far a job is now, not up to a second ago: P2's scores count that work. While no connection breaks, all
+else is equal, to the last bit.
 """
 
 from __future__ import annotations

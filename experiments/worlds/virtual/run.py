@@ -44,7 +44,7 @@ class WorldOptions(TypedDict, total=False):
 
     costs: Overheads | None  # what the machinery takes; by default within what P3 reserves
     faults: Faults | None  # what goes wrong by itself; by default nothing
-    quiet: bool  # leaves out heartbeats and ticks that can change nothing; by default it does
+    quiet: bool  # leaves out heartbeats that can change nothing; by default it does
     after_each: Callable[[VirtualWorld], None] | None  # called after each event
 
 

@@ -44,7 +44,6 @@ from experiments.worlds.virtual.overheads import Overheads, costs_of
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.research import ResearchTraffic
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
-from experiments.worlds.virtual.tick_elision import ElidingCoordinator
 from experiments.worlds.virtual.transfers import Transfers
 from experiments.worlds.virtual.workloads import Workloads, tells_steps
 from testbed import messages as m
@@ -74,7 +73,7 @@ class VirtualWorld:
         costs: Overheads | None = None,
         faults: Faults | None = None,
         research: Iterable[ResearchFlow] = (),
-        quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
+        quiet: bool = True,  # heartbeats that can change nothing are left out
         codec: bool = False,  # messages are sent as bytes
         tells_story: bool = False,
         after_each: Callable[[VirtualWorld], None] | None = None,
@@ -120,8 +119,7 @@ class VirtualWorld:
 
     def new_coordinator(self) -> Coordinator:
         """Return a coordinator's core as it is when a run begins."""
-        kind = ElidingCoordinator if self.quiet else Coordinator
-        return kind(self.env.campus, self.protocol, self.terms, random.Random(f"{self._seed} placement").random)
+        return Coordinator(self.env.campus, self.protocol, self.terms, random.Random(f"{self._seed} placement").random)
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """Return an agent's core as it is when it boots: it knows what is on its disk."""
