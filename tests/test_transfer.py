@@ -1,5 +1,6 @@
 """Transfers over real sockets: only what is missing moves, and nothing unverified ever counts."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -7,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -451,6 +453,53 @@ async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
         options = {"address": address, "idle_timeout_s": 0.1}
         await pair.fails(pair.ingest(content(1)), "no sign of life", retryable=True, **options)
+
+
+async def test_acknowledged_bytes_are_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = list(range(40))
+    monkeypatch.setattr("testbed.transfer.send.unacknowledged_bytes", lambda _: left.pop() if left else 0)
+    async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
+        manifest = pair.ingest(content(1))
+        await pair.fails(manifest, "no sign of life", retryable=True, address=address, idle_timeout_s=0.1)
+    assert left == []
+
+
+async def test_receiver_has_some_time_however_fast_its_grant(tmp_path: Path) -> None:
+    async def behave(channel: Channel[Message]) -> None:
+        await describe(channel)
+        await channel.send(Busy())
+        await channel.send(Stored(manifest.digest))
+        await channel.receive()
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        manifest = pair.ingest(content(1))
+        sent = await pair.send(manifest, address=address, allowed_bytes=lambda: inf, least_patience_s=PATIENT_S)
+    assert sent.bytes_sent == 0
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_disk_that_cannot_be_read_is_the_senders_own_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    def refuses(*_: object) -> int:
+        raise OSError(errno.EIO if is_own else errno.EPIPE, "so it is")
+
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(1))
+        monkeypatch.setattr(os, "sendfile", refuses)
+        said = "own copy cannot be read: .*so it is" if is_own else "before the end"
+        assert (await pair.fails(manifest, said, retryable=not is_own)).own_fault is is_own
+
+
+async def test_a_peer_whose_manifests_are_not_read_yet_waits_with_the_next(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=Limits(manifest_bytes_of_peer=1000)) as pair:
+        manifest = pair.ingest(content(1))
+        async with peer(pair) as slow:
+            await slow.send(Hello.of(manifest))
+            assert isinstance(await slow.receive(), Describe)
+            await pair.fails(manifest, "too many manifests", retryable=True)
+        await pair.until(ReceiveFailed, 2)
+        assert (await pair.send(manifest)).bytes_sent > 0
 
 
 @pytest.mark.parametrize(
