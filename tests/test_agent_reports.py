@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from controller.core.admission.schedule import LAG_S
+from controller.core.lifecycle.attempts import EVERYTHING
 from controller.core.lifecycle.checkpoints import MOST_HELD
+from controller.core.lifecycle.grants import reservations
 from controller.core.lifecycle.job_events import MOST_KILLED, take_up_better
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -159,6 +162,25 @@ def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     assert "its bytes are not those" in facts_of(effects, f.CheckpointRefused)[0].reason
     campus.say(campus.standby, m.CheckpointStored(same))
     assert campus.known.checkpoints[number].stored == same
+
+
+@pytest.mark.parametrize(("name", "before"), [("a", 0), ("b", EVERYTHING)])
+def test_end_of_no_present_attempt_costs_a_job_that_goes_on_no_checkpoint(
+    campus: Campus, name: str, before: int
+) -> None:
+    effects = campus.say(campus.standby, m.JobEnded(name, 1, "failed", 1))
+    assert [e for e in effects if isinstance(e, do.Tell)] == [do.Tell(campus.standby, m.Forget(name, before))]
+
+
+def test_bytes_of_a_stopped_job_that_goes_elsewhere_count_once_its_source_knows_where_to(campus: Campus) -> None:
+    number, cluster = campus.sequence + 40, campus.world.coordinator.cluster
+    campus.say(campus.host, m.OwnerReclaims(20.0, False, []))
+    campus.say(campus.host, m.SnapshotTaken("a", 1, number, campus.known.step, 100_000, final=True))
+    first = campus.known.move.destination
+    campus.say(first, m.OwnerReclaims(0.0, False, []))
+    [(flow, reservation)] = reservations(cluster)
+    assert flow.destination == campus.known.move.destination != first
+    assert reservation.since_s == cluster.now_s + LAG_S
 
 
 @pytest.mark.parametrize("late_s", [-0.1, 0.1])

@@ -128,6 +128,14 @@ def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:
     assert learner.rule == Rule(2.5, 2.0, 9.0, 3.0)
 
 
+@pytest.mark.parametrize(("spots", "stays"), [(BATH_TUB, True), (Exponential(12.0), False)])
+def test_the_shape_in_use_stays_while_it_saves_anything_though_none_proves_itself(spots: Law, stays: bool) -> None:
+    past, learner, beginner = a_past(spots, 60), Age(3.0), Age(3.0)
+    learner.rule = replace(shape_of(2.5, 11.63, 2.5), level=1.5)
+    assert last(beginner._choose(past)) == PLAIN
+    assert last(learner._choose(past)) == (learner.shape if stays else PLAIN)
+
+
 def test_before_the_first_search_it_is_replay() -> None:
     past = a_past(BATH_TUB, FIRST_SEARCH - 1)
     learners: tuple[Replay, Age] = (Replay(3.0), Age(3.0))

@@ -32,9 +32,9 @@ def narrow_campus(hosts: int = 8) -> Campus:
     )
 
 
-def with_jobs(campus: Campus, jobs: int, payload_bytes: int) -> World:
+def with_jobs(campus: Campus, jobs: int, payload_bytes: int, **changed: str) -> World:
     """Jobs run on some hosts; nobody has been reclaimed yet."""
-    world = a_world(campus=campus, level_start=8.0)
+    world = a_world(campus=campus, level_start=8.0, **changed)
     for number in range(jobs):
         world.submit(m.JobSpec(f"j{number}", 3000, 0.1, payload_bytes))
     world.run(4.0)
@@ -64,6 +64,18 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_tha
     world.run(26.0)
     assert world.of(f.MigrationFinished)[0].in_time
     assert world.promises() == []
+
+
+def test_the_gpu_that_becomes_free_takes_the_job_whose_notice_ends_first() -> None:
+    world = with_jobs(narrow_campus(3), 3, 1_000_000, policy="reclaimnet+short_notices=false")
+    hosts = [world.jobs[f"j{number}"].host or "" for number in range(3)]
+    for host, notice_s in zip(hosts, (60.0, 40.0), strict=False):
+        world.reclaim(host, notice_s)
+    world.run(8.0)
+    assert {fact.job for fact in world.of(f.MigrationDegraded)} == {"j0", "j1"}
+    world.cancel("j2")
+    world.run(14.0)
+    assert [fact.job for fact in world.of(f.MigrationAdmitted)] == ["j1"]
 
 
 def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:

@@ -1,8 +1,11 @@
 """The second copy: where it goes, when, and that a job whose host and standby are taken together goes on from it."""
 
+from math import inf
+
 import pytest
 
 from controller.core.lifecycle import checkpoints, second_copy
+from controller.core.lifecycle.attempts import reserved_rate, residual, safe_store
 from controller.core.lifecycle.second_copy import copies_to_vaults
 from controller.core.model import facts as f
 from testbed import messages as m
@@ -84,6 +87,16 @@ def test_a_vault_that_is_taken_is_replaced() -> None:
     lost = world.jobs["a"].vault
     world.reclaim(lost)
     assert world.run_until(lambda: world.jobs["a"].vault != lost and has_copy(world), world.now_s + 60.0)
+
+
+def test_a_store_that_lately_failed_to_take_a_checkpoint_is_passed_over() -> None:
+    world = campus_with(on_demand=2)
+    host, core = a_running_job(world, LONG), world.coordinator.cluster
+    job, free, found = world.jobs["a"], residual(core, reserved_rate), []
+    while (store := safe_store(core, job, host, free)) is not None:
+        found.append(store)
+        job.unfit[store] = inf
+    assert sorted(found) == [host.name for host in core.ownerless]
 
 
 def test_a_copy_that_fails_holds_nobody_up_and_is_tried_again() -> None:

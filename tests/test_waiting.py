@@ -70,6 +70,19 @@ def test_of_all_holders_the_one_sends_that_can_have_a_copy_there_first(silent: S
     assert [silent.fetch()[0], second] == [first, second] != [first, first]
 
 
+def test_the_only_copy_is_dropped_after_the_second_start_that_failed_on_its_host(silent: Silent) -> None:
+    _, to = silent.fetch()
+    stored = silent.job.restore.stored
+    silent.say(to, m.CheckpointStored(stored))
+    for name in silent.core.cluster.hosts.keys() - {to}:
+        silent.say(name, m.OwnerReclaims(0.0, False, []))
+    silent.job.restore.holders.intersection_update([to])
+    for forgets in ([], [(to, m.Forget("a", stored.sequence + 1))]):
+        said = silent.say(to, m.JobEnded("a", silent.job.attempt, "failed", 0, reason="no GPU here"))
+        assert orders(said, m.Forget) == forgets
+    assert silent.job.checkpoints == {}
+
+
 def test_a_copy_that_its_sender_finds_damaged_is_none_and_its_receiver_may_have_another(silent: Silent) -> None:
     sender, to = silent.fetch()
     checkpoint = silent.job.restore

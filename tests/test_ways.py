@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from controller.core.admission.admission import COMFORTABLE, Held, committed_rates, emptiest_first
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import ANSWER_S, Coordinator
+from controller.core.lifecycle.attempts import choose_host, request, reserved_rate, residual
+from controller.core.lifecycle.grants import open_flow
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
+from controller.core.model.entities import CheckpointFlow
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.setup import PROTOCOL, QUEUE
@@ -163,6 +166,37 @@ def until_chosen(world: VirtualWorld) -> None:
 def sent(world: VirtualWorld) -> list:
     """Migrations that are on their way, as they truly are."""
     return [flow for flow in world.env.network.fluid.flows() if flow.traffic_class is TrafficClass.PLANNED]
+
+
+@pytest.mark.parametrize(("hot", "takes"), [([], []), (["s1"], ["s2"]), (["s1", "s2"], [])])
+def test_migration_leaves_a_trunk_that_others_fill_for_one_that_they_do_not(hot: list[str], takes: list[str]) -> None:
+    world = two_leaves(4, hosts=2)
+    world.reclaim("h1", 20.0, grace=True)
+    world.run(world.now_s + 1.0)
+    for rate in (40 * MB, 0.0):  # it does not come back when they stop
+        world.decide(ev.LinksMeasured([("l1", spine, rate) for spine in hot]))
+        assert [fact.nodes[2] for fact in told(world, f.WayTaken)] == takes
+
+
+def test_a_move_counts_on_the_widest_way_and_a_job_that_comes_back_on_the_trees() -> None:
+    cluster = two_leaves(4, hosts=2).coordinator.cluster
+    cluster.capacity.measured({uplinks()[0]: 40 * MB})
+    free, job, rule = residual(cluster, reserved_rate), cluster.jobs["of-h1"], cluster.policy.select
+    wanted = [request(cluster, job, "h1", 100 * MB, notice_s) for notice_s in (None, 1000.0)]
+    back, move = (choose_host(cluster, rule, each, ["h1"], free, 0.5, {"h3", "h4"}) for each in wanted)
+    assert back.migration_s > 10.0 * move.migration_s
+
+
+def test_network_is_sent_the_loads_of_trunks_when_one_has_changed_by_an_eighth() -> None:
+    world = two_leaves(4, hosts=2)
+    flow = CheckpointFlow("of-h1", "h1", "h3", TrafficClass.PRESYNC, cap_bytes_per_s=0.0)
+    open_flow(world.coordinator.cluster, flow)
+    sent = []
+    for part in (0.1, 0.3, 0.35, 0.0):
+        flow.cap_bytes_per_s, world.coordinator.cluster.rates_stale = part * 40 * MB, True
+        effects = world.coordinator.handle(ev.Woke(), world.now_s)
+        sent.append(any(isinstance(effect, do.SetLoads) for effect in effects))
+    assert sent == [False, True, False, True]
 
 
 def test_order_to_send_over_another_way_comes_when_the_network_has_it() -> None:

@@ -85,20 +85,19 @@ def network_silent(cluster: Cluster) -> None:
 
 
 def leave_hot_trunks(cluster: Cluster) -> None:
-    """Move migrations off a hot trunk to the first way that keeps all reservations in time.
+    """Move migrations off a hot trunk to the first way that has room for their reservations.
 
     Where there is none a migration stays, and its reservation stands on the whole migration share.
     """
     if not cluster.chooses_ways:
         return
-    planned_flows, share, moved = _planned_flows(cluster), cluster.capacity.spendable, False
-    for flow in planned_flows:
+    moved = False
+    for flow in _planned_flows(cluster):
         ends = (flow.source, flow.destination)
         if not _is_hot(cluster, ends, cluster.routes.way(*ends)):
             continue
-        keys = {other.key for other in planned_flows if (other.source, other.destination) == ends}
         for way in cluster.choices(*ends):
-            if not _is_hot(cluster, ends, way) and keys.isdisjoint(_late_by(cluster, {ends: way}, share)):
+            if not _is_hot(cluster, ends, way):
                 cluster.set_way(*ends, way)
                 moved = True
                 break
@@ -139,17 +138,13 @@ def _tell_starts(cluster: Cluster) -> None:
     tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
-def _late_by(cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None) -> Set[str]:
-    """Return keys of flows that would miss their reservation on these ways.
-
-    `share`: payload bytes/s of each link; None: what may be reserved.
-    """
+def _late_by(cluster: Cluster, ways: Mapping[Ends, Way]) -> Set[str]:
+    """Return keys of flows that would miss their reservation on these ways."""
     count_sent(cluster)
     routes = cluster.routes
     pinned = routes.pinned({**routes.pins, **ways}) if ways else routes
     commitments = committed(cluster, movable=True, routes=pinned)
-    share = cluster.capacity.reservable if share is None else share
-    return cluster.policy.admit([], cluster.now_s, share, commitments).timetable.late
+    return cluster.policy.admit([], cluster.now_s, cluster.capacity.reservable, commitments).timetable.late
 
 
 def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:
