@@ -10,8 +10,8 @@ from controller.numerics.arrays import Floats
 from experiments.claims import both_papers as queue
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.rows import curve, mean_row
-from experiments.claims.framework.values import Point, Value, Values, ValuesError, read, write
-from experiments.claims.framework.verdicts import above, below, decide, judge, near
+from experiments.claims.framework.values import Point, Value, Values, ValuesError, in_units, read, write
+from experiments.claims.framework.verdicts import above, below, decide, judge, near, who_wins
 from experiments.claims.registry import CLAIMS
 from experiments.results.provenance import provenance
 from experiments.results.statistics import interval, intervals, paired, pooled, pooled_pair
@@ -41,6 +41,20 @@ def test_near_is_judged_by_the_whole_interval(measured: float, low: float, high:
     found = near(ClaimKind.VALUE, "text", value(measured, low, high), 10.0, 0.02)
     assert found.outcome is outcome
     assert "wanted 10" in found.detail
+
+
+def test_numbers_of_claims_are_in_human_units_and_a_sentence_says_who_wins() -> None:
+    told = [
+        in_units(*each) for each in ((71390.0, "s"), (1440.0, "h"), (0.3, "h"), (71390.0, "jobs"), (1 / 3, "ratio"))
+    ]
+    assert told == ["19.8 h", "60 d", "18 min", "71 390 jobs", "0.3333"]
+    sides = {"less": value(-3.0, -4.0, -2.0), "even": value(-3.0, -4.0, 2.0), "more": value(3.0, 2.0, 4.0)}
+    checks = [below(ClaimKind.ORDERING, text, each, 0.0) for text, each in sides.items()]
+    words = who_wins(decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS), *checks]))
+    assert words.startswith("Won, 1 of 3: less (-3 h [-4 h, -2 h])")
+    assert "Level, by its 95 % interval or without one, 1 of 3: even (-3 h [-4 h, 2 h])" in words
+    assert "Lost, 1 of 3: more (3 h [2 h, 4 h])" in words
+    assert who_wins(decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS)])) == ""
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1.0, -0.1, float("nan")])

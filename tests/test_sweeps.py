@@ -26,6 +26,7 @@ from experiments.runtime.exit_status import ExitStatus, report
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
 from experiments.sweeps.plan import read_plan
+from experiments.sweeps.result import SweepResult, words_of
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 
@@ -149,7 +150,33 @@ def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path, monkeypatc
     assert found.intervals.height == 2 * 2 * 2
     assert ElementTree.parse(tmp_path / "sweep.svg").getroot().tag.endswith("svg")
     assert "paired" not in (tmp_path / "sweep.html").read_text()  # nothing is left of the template
-    assert "lost gpu" in (tmp_path / "sweep.html").read_text()
+    assert "lost GPU time" in (tmp_path / "sweep.html").read_text()
+
+
+def played(lost_s: dict[str, Sequence[float]]) -> SweepResult:
+    """A sweep whose runs lost so much, and finished as many jobs as seconds were lost."""
+    seeds = range(1, 1 + len(next(iter(lost_s.values()))))
+    plan = plan_of(policies=tuple(lost_s), seeds=tuple(seeds))
+    figures = (dict(zip(FIGURES, (each, each), strict=True)) for some in lost_s.values() for each in some)
+    results = tuple({"figures": each, "broken": [], "sha256": ""} for each in figures)
+    return SweepResult(plan, tuple(plan.cases()), results)
+
+
+def test_a_sentence_names_who_wins_or_says_that_they_are_level() -> None:
+    rising = [60.0 + n for n in range(8)]
+    noisy = [each + (90.0 if n % 2 else -90.0) + 1.0 for n, each in enumerate(rising)]
+    found = dict(played({"reclaimnet": rising, "static": [each + 60.0 for each in rising], "share": noisy}).winners)
+    less, more = (found[words_of(figure)] for figure in FIGURES)
+    assert less.startswith("reclaimnet, 1.06 min, is level with share (apart ")
+    assert less.endswith("; ahead of static by 1 min (1 min to 1 min)")
+    assert more.startswith("static, 123.5, ")
+    [few] = {
+        words for _, words in played({"reclaimnet": [1.0, 2.0], "static": [3.0, 4.0]}).winners if "static" not in words
+    }
+    assert few == "not judged: below 6 seeds there is no interval; best mean: reclaimnet"
+    assert dict(played({"reclaimnet": rising, "static": rising}).winners)[words_of(FIGURES[0])].endswith(
+        "is level with static"
+    )
 
 
 @pytest.mark.timeout(300)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.values import Value, Values, file_of, read
-from experiments.claims.framework.verdicts import judge
+from experiments.claims.framework.values import TIMES, Value, Values, file_of, in_units, read
+from experiments.claims.framework.verdicts import judge, who_wins
 from experiments.claims.registry import CLAIMS, NOT_COVERED
 from experiments.results.pages import render
 from experiments.results.pictures import placed
@@ -59,7 +60,7 @@ class ClaimCard:
         """Each quantity of the headline, with its unit if it has one."""
         for quantity in self.claim.headline:
             units = {row.unit for row in self.values.rows if row.quantity == quantity} - {"ratio", ""}
-            yield f"{quantity}, {units.pop()}" if len(units) == 1 else quantity
+            yield f"{quantity}, {units.pop()}" if len(units) == 1 and not units <= TIMES.keys() else quantity
 
     @property
     def headline(self) -> Iterator[tuple[str, list[tuple[str, list[Value | None]]]]]:
@@ -71,6 +72,11 @@ class ClaimCard:
             shown = [(system, cells) for system, cells in found.items() if 2 * cells.count(None) < len(wanted)]
             if shown:
                 yield group, shown
+
+
+def ticked(text: str) -> Markup:
+    """Return a text for a page, with what stands between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def write_index(out: Path) -> Path:
@@ -90,6 +96,10 @@ def write_index(out: Path) -> Path:
         tones=TONES,
         marks=MARKS,
         held_of=held_of,
+        in_units=in_units,
+        times=TIMES,
+        who_wins=who_wins,
+        ticked=ticked,
         origin=provenance(),
     )
     path = out / "index.html"

@@ -19,7 +19,7 @@ from controller.warm_up import compile_once
 from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Values, file_of, read, write
-from experiments.claims.framework.verdicts import judge
+from experiments.claims.framework.verdicts import judge, who_wins
 from experiments.claims.pages import PICTURE, TONES, write_index
 from experiments.claims.registry import CLAIMS, COMPARING, OF_CASES, OF_RECORDS, chosen
 from experiments.results.provenance import provenance
@@ -97,6 +97,8 @@ def reproduce(
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
         if (more := len(open_checks) - MAX_SAID) > 0:
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
+        if words := who_wins(verdict):
+            console.print(f"   {words}", markup=False, highlight=False)
         console.print(f"   {file_of(out, claim.name)}", markup=False)
         page = write_index(out)
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")

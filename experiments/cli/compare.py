@@ -164,6 +164,7 @@ def sweep(
     from experiments.runtime.progress import progress_bar
     from experiments.sweeps import run_sweep
     from experiments.sweeps.plan import read_plan, value_of_key
+    from experiments.sweeps.result import words_of
     from topologies.errors import SpecError
 
     varied = [value_of_key(text) for text in set_ or []]
@@ -196,16 +197,19 @@ def sweep(
         if before not in (None, row.figure):
             table.add_section()
         table.add_row(
-            "" if row.figure == before else row.figure,
+            "" if row.figure == before else words_of(row.figure),
             row.policy,
             *(value for _, value in row.values),
-            _number(row.mean),
-            _range(row.low, row.high),
-            _number(row.difference),
-            _range(row.difference_low, row.difference_high),
+            *(_range(row.figure, *ends) for ends in ((row.mean, None), (row.low, row.high))),
+            *(
+                _range(row.figure, *ends)
+                for ends in ((row.difference, None), (row.difference_low, row.difference_high))
+            ),
         )
         before = row.figure
     console.print(table)
+    for figure, words in result.winners:
+        console.print(f"[bold]{figure}[/bold]: {words}", highlight=False)
     broken = list(result.broken)
     for line in broken[:MOST_TOLD]:
         console.print(f"[red]broken:[/red] {line}", highlight=False)
@@ -219,12 +223,10 @@ def _words(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _range(figure: str, low: float | None, high: float | None) -> str:
+    from experiments.results.report.tables import written
 
-
-def _range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+    return " to ".join(written(figure, end) for end in (low, high) if end is not None)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -17,16 +17,29 @@ from typing import TYPE_CHECKING, Any
 from experiments.results.pages import render
 from experiments.results.pictures import INK, SERIES, canvas, dress, placed
 from experiments.results.provenance import provenance
-from experiments.results.statistics import interval, paired
+from experiments.results.report.tables import written
+from experiments.results.report.times import round_step
+from experiments.results.statistics import ENOUGH_SEEDS, Paired, interval, paired
 from experiments.results.summary import DIMENSIONS, MEANINGS
 from experiments.runtime.tasks import Result
-from experiments.sweeps.plan import SweepCase, SweepPlan
+from experiments.sweeps.plan import FIGURES, SweepCase, SweepPlan
 from topologies.dimension import Dimension
 from topologies.writing import write_whole
 
 if TYPE_CHECKING:
     import polars
 
+# figures of which more is better; neither more nor less of ASIDE; of all others less
+MORE = (
+    *("jobs.finished", "migrations.in_time", "migrations.admitted", "emergencies.restored_verified"),
+    *(
+        "lost_time.useful_s",
+        "research.lowest_share",
+        "rates.worst_goodput_over_grant",
+        "rates.median_goodput_over_grant",
+    ),
+)
+ASIDE = ("lost_time.online_bound_covers", "checkpoints.bytes_sent", "jobs.submitted", "lost_time.begun_s")
 COLUMN_IN, ROW_IN = 5.2, 0.26  # of the picture
 MAX_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
@@ -71,8 +84,9 @@ class SweepResult:
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """The plan's figures that some run has, or all of them if none has any."""
-        known = {name for result in self.results for name, value in result["figures"].items() if value is not None}
+        """The plan's figures that some run has, or all of them if none has any; if none were named, not those that are 0."""
+        absent = (None, 0) if self.plan.figures == FIGURES else (None,)
+        known = {name for result in self.results for name, value in result["figures"].items() if value not in absent}
         return tuple(figure for figure in self.plan.figures if figure in known) or self.plan.figures
 
     @cached_property
@@ -111,31 +125,77 @@ class SweepResult:
         return polars.DataFrame(rows, infer_schema_length=None)
 
     @cached_property
+    def _cells(self) -> dict[tuple[Text, str], Sequence[Result]]:
+        """Results of all seeds, by values and policy."""
+        seeds = len(self.plan.seeds)
+        firsts = [(start, self.cases[start]) for start in range(0, len(self.cases), seeds)]
+        return {(first.values, first.policy): self.results[start : start + seeds] for start, first in firsts}
+
+    def _paired(self, figure: str, one: tuple[Text, str], other: tuple[Text, str]) -> Paired | None:
+        """Compare two cells over the seeds in which both have the figure; None: there is none."""
+        of_both = (([result["figures"].get(figure) for result in self._cells[cell]]) for cell in (one, other))
+        pairs = [pair for pair in zip(*of_both, strict=True) if None not in pair]
+        return paired(*map(list, zip(*pairs, strict=True))) if pairs else None
+
+    @property
+    def winners(self) -> Iterator[tuple[str, str]]:
+        """Yield each figure with a sentence that names the winner; of several policies, one at each combination of values."""
+        has_policies = len(self.plan.policies) > 1
+        contests: dict[Text, list[tuple[Text, str]]] = {}
+        for values, policy in self._cells:
+            contests.setdefault(values if has_policies else (), []).append((values, policy))
+        for figure in self.shown:
+            if figure not in ASIDE:
+                for values, cells in contests.items():
+                    at = ", ".join(f"{key} {value}" for key, value in values)
+                    if told := self._winner(figure, cells):
+                        yield words_of(figure), f"at {at}: {told}" if at else told
+
+    def _winner(self, figure: str, cells: Sequence[tuple[Text, str]]) -> str:
+        """Return the best mean and, of each other, by how much it is behind; level: the 95 % interval holds 0."""
+        rows = {(row.values, row.policy): row for row in self.rows if row.figure == figure and row.mean is not None}
+        ranked = sorted(
+            filter(rows.__contains__, cells), key=lambda cell: rows[cell].mean or 0.0, reverse=figure in MORE
+        )
+        if len(ranked) < 2:
+            return ""
+        names = {cell: cell[1] if len(self.plan.policies) > 1 else ", ".join(v for _, v in cell[0]) for cell in ranked}
+        best, behind, level = ranked[0], [], []
+        for cell in ranked[1:]:
+            if (both := self._paired(figure, cell, best)) is None:
+                continue
+            apart = both.difference
+            if apart.low is None or apart.high is None:
+                return f"not judged: below {ENOUGH_SEEDS} seeds there is no interval; best mean: {names[best]}"
+            mean, *ends = (
+                written(figure, each) for each in (abs(apart.mean), *sorted(map(abs, (apart.low, apart.high))))
+            )
+            if apart.low * apart.high > 0.0:
+                behind.append(f"{names[cell]} by {mean} ({ends[0]} to {ends[1]})")
+            else:
+                low, high = (written(figure, each) for each in (apart.low, apart.high))
+                level.append(f"{names[cell]}" + ("" if low == high else f" (apart {low} to {high})"))
+        mine = f"{names[best]}, {written(figure, rows[best].mean)}"
+        won = f"{mine}, is level with {', '.join(level)}" if level else f"{mine}, wins"
+        return f"{won}; ahead of {', '.join(behind)}" if behind else won
+
+    @cached_property
     def rows(self) -> tuple[SweepInterval, ...]:
         """Rows of the plan's figures, in its order."""
-        seeds = len(self.plan.seeds)
-        cells: dict[tuple[Text, str], Sequence[Result]] = {}
-        for start in range(0, len(self.cases), seeds):
-            first = self.cases[start]
-            cells[first.values, first.policy] = self.results[start : start + seeds]
         found = []
         for figure in self.shown:
-            for values, policy in cells:
-                ours = [result["figures"].get(figure) for result in cells[values, policy]]
+            for values, policy in self._cells:
+                ours = [result["figures"].get(figure) for result in self._cells[values, policy]]
                 known = [value for value in ours if value is not None]
                 row = SweepInterval(policy, values, figure, seeds=len(known))
                 if known:
                     mean = interval(known)
                     row = replace(row, mean=mean.mean, low=mean.low, high=mean.high)
                 base = self._reference(values)
-                if base != (values, policy):
-                    theirs = [result["figures"].get(figure) for result in cells[base]]
-                    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
-                    if pairs:
-                        both = paired(*map(list, zip(*pairs, strict=True)))
-                        apart = both.difference
-                        row = replace(row, difference=apart.mean, p_value=both.p_value, pairs=len(pairs))
-                        row = replace(row, difference_low=apart.low, difference_high=apart.high)
+                if base != (values, policy) and (both := self._paired(figure, (values, policy), base)):
+                    apart = both.difference
+                    row = replace(row, difference=apart.mean, p_value=both.p_value, pairs=apart.seeds)
+                    row = replace(row, difference_low=apart.low, difference_high=apart.high)
                 found.append(row)
         return tuple(found)
 
@@ -161,12 +221,18 @@ class SweepResult:
         height = 1.0 + ROW_IN * max(3, len(self.cases) // len(self.plan.seeds))
         title = f"{self.plan.scenario.name}: {self._size}"
         size_in = (COLUMN_IN * columns, height * rows)
+        from matplotlib.ticker import MultipleLocator
+
         with canvas(Path(path), rows, columns, size_in, title, sharey=True) as (_, panels):
             for axes, figure in zip_longest(panels.flat, self.shown):
                 axes.set_visible(figure is not None)
                 if figure is not None:
                     self._draw(axes, [row for row in self.rows if row.figure == figure])
-                    dress(axes, _with_unit(figure), "", grid="x")
+                    dress(axes, words_of(figure), "", grid="x")
+                    if DIMENSIONS.get(figure) is Dimension.DURATION:
+                        low, high = axes.get_xlim()
+                        axes.xaxis.set_major_locator(MultipleLocator(round_step((high - low) / 5.0)))
+                    axes.xaxis.set_major_formatter(lambda value, _, figure=figure: written(figure, value))
         return Path(path)
 
     def _draw(self, axes: Any, rows: Sequence[SweepInterval]) -> None:
@@ -201,9 +267,11 @@ class SweepResult:
                 "Each figure under each policy, with error bars; the table below has the same numbers",
             ),
             figures=[
-                (_with_unit(figure), MEANINGS.get(figure, ""), [row for row in self.rows if row.figure == figure])
+                (figure, words_of(figure), MEANINGS.get(figure, ""), [row for row in self.rows if row.figure == figure])
                 for figure in self.shown
             ],
+            winners=list(self.winners),
+            written=written,
             keys=self.plan.keys,
             broken=broken[:MAX_LISTED],
             count=len(broken),
@@ -226,14 +294,11 @@ class SweepResult:
         return self.cases[0].values, self.plan.policies[0]
 
 
-def _with_unit(figure: str) -> str:
+def words_of(figure: str) -> str:
     """Return a figure's name for people."""
     section, _, name = figure.partition(".")
-    units = {Dimension.SIZE: "bytes", Dimension.DURATION: "s", Dimension.RATE: "bytes/s"}
-    unit = units.get(DIMENSIONS[figure]) if figure in DIMENSIONS else None
-    words = name.removesuffix("_bytes_per_s").removesuffix("_s").replace("_", " ")
-    said = f"{section.replace('_', ' ')}: {words}"
-    return f"{said}, {unit}" if unit else said
+    words = name.removesuffix("_bytes_per_s").removesuffix("_s").replace("gpu", "GPU time").replace("_", " ")
+    return f"{section.replace('_', ' ')}: {words}"
 
 
 def _is_number(value: object) -> bool:

@@ -15,8 +15,10 @@ import msgspec
 from experiments.results.provenance import Provenance
 from topologies.decoding import UNDECODABLE
 from topologies.errors import TestbedError
+from topologies.units import format_duration
 from topologies.writing import write_whole
 
+TIMES: Final = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 KEPT: Final = Path(__file__).parents[2] / "values"  # the committed files
 
 
@@ -98,6 +100,17 @@ class Values:
     def groups(self) -> list[str]:
         """Return the groups in the order of the rows, each once."""
         return list(dict.fromkeys(row.group for row in self.rows))
+
+
+def in_units(number: float | None, unit: str = "") -> str:
+    """Format a number of a claim: times in a fitting unit, all else in its own; nothing for None."""
+    if number is None:
+        return ""
+    if unit in TIMES:
+        return format_duration(number * TIMES[unit])
+    large = abs(number) >= 1e4
+    words = f"{number:,.0f}".replace(",", " ") if large and abs(number) < 1e12 else f"{number:.4g}"
+    return words if unit in ("", "ratio") else f"{words} {unit}"
 
 
 def file_of(folder: Path, claim: str) -> Path:

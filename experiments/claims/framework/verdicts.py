@@ -12,9 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.values import TIMES, Value, Values, in_units
 
 NOTHING = "nothing of it happened in these runs"
+WORDS = {
+    ClaimOutcome.HOLDS: "Won",
+    ClaimOutcome.UNDECIDED: "Level, by its 95 % interval or without one",
+    ClaimOutcome.FAILS: "Lost",
+}
 FEW, MAX_TOLD = 2, 4  # checks that a verdict lists with their numbers, and at all
 
 
@@ -31,7 +36,7 @@ def near(kind: ClaimKind, text: str, value: Value | None, target: float, toleran
     below, above = sorted((target * (1.0 - tolerance), target * (1.0 + tolerance)))
     inside, outside = below <= low and high <= above, high < below or above < low
     error = (value.measured - target) / abs(target) if target else math.inf
-    detail = f"{_shown(value)}; wanted {target:.4g} within {tolerance:.0%}, off by {error:+.1%}"
+    detail = f"{_shown(value)}; wanted {_told(target, value)} within {tolerance:.0%}, off by {error:+.1%}"
     return Check(kind, text, _outcome(inside, outside), detail)
 
 
@@ -65,7 +70,7 @@ def _beside(
     holds, fails = sides(low, high)
     # an interval that only touches the bound decides nothing; a number without one is on it, and so not beyond
     fails = fails or (not holds and low == high == bound)
-    return Check(kind, text, _outcome(holds, fails), f"{_shown(value)}; wanted {words} {bound:.4g}")
+    return Check(kind, text, _outcome(holds, fails), f"{_shown(value)}; wanted {words} {_told(bound, value)}")
 
 
 def together(text: str, checks: Sequence[Check]) -> Check:
@@ -108,6 +113,18 @@ def decide(checks: Sequence[Check]) -> ClaimVerdict:
     return ClaimVerdict(level, _because(open_orderings + open_values), tuple(checks))
 
 
+def who_wins(verdict: ClaimVerdict) -> str:
+    """Return the orderings of a claim in a sentence, each with its interval: won, level and lost; empty where there is none."""
+    orderings = [check for check in verdict.checks if check.kind is ClaimKind.ORDERING]
+    parts = []
+    for outcome, words in WORDS.items():
+        if some := [check for check in orderings if check.outcome is outcome]:
+            told = "; ".join(f"{check.text} ({check.detail.partition('; wanted')[0]})" for check in some[:MAX_TOLD])
+            more = f"; and {len(some) - MAX_TOLD} more" if len(some) > MAX_TOLD else ""
+            parts.append(f"{words}, {len(some)} of {len(orderings)}: {told}{more}.")
+    return " ".join(parts)
+
+
 def _not_held(checks: Sequence[Check]) -> list[Check]:
     return [check for check in checks if check.outcome is not ClaimOutcome.HOLDS]
 
@@ -129,9 +146,13 @@ def _ends(value: Value) -> tuple[float, float]:
 
 
 def _shown(value: Value) -> str:
-    low, high = _ends(value)
-    within = f"{value.seeds} seeds, no interval" if math.isinf(low) else f"{low:.4g}, {high:.4g}"
-    return f"{value.measured:.4g} [{within}] {value.unit}".rstrip()
+    numbers = "no interval" if math.isinf(_ends(value)[0]) else ", ".join(_told(end, value) for end in _ends(value))
+    seeds = f"{value.seeds} seeds, " if math.isinf(_ends(value)[0]) else ""
+    return f"{_told(value.measured, value)} [{seeds}{numbers}] {'' if value.unit in TIMES else value.unit}".rstrip()
+
+
+def _told(number: float, value: Value) -> str:
+    return in_units(number, value.unit if value.unit in TIMES else "")
 
 
 def _outcome(holds: bool, fails: bool) -> ClaimOutcome:

@@ -38,9 +38,9 @@ def figures(summary: Summary) -> Iterator[Figure]:
         section, _, label = name.rpartition(".")
         words = label.removesuffix("_s").removesuffix("_bytes_per").replace("gpu", "GPU time").replace("_", " ")
         real = None if is_real else summary.real_scale.get(name)
-        played = _value(name, value_of(summary, name))
+        played = written(name, value_of(summary, name))
         yield Figure(
-            name, (section or "run").replace("_", " "), words, played, "" if real is None else _value(name, real)
+            name, (section or "run").replace("_", " "), words, played, "" if real is None else written(name, real)
         )
 
 
@@ -58,7 +58,8 @@ def gpu_time(seconds: float) -> str:
     return f"{seconds / 3600.0:,.1f} GPU-h".replace(",", " ")
 
 
-def _value(name: str, value: float | None) -> str:
+def written(name: str, value: float | None) -> str:
+    """Format a figure of the summary in its unit; a dash for None."""
     if value is None:
         return "-"
     if name == "level":

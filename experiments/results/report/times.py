@@ -31,7 +31,7 @@ class RunClock:
 
     def ticks(self, about: int) -> list[Tick]:
         """Return round times since the beginning."""
-        step_s = _step(self.until_s / about)
+        step_s = round_step(self.until_s / about)
         return [(n * step_s, elapsed(n * step_s)) for n in range(math.floor(self.until_s / step_s + 1e-9) + 1)]
 
     def hours(self, about: int) -> list[Tick]:
@@ -39,7 +39,7 @@ class RunClock:
         real = DAY_S / self.day_s
         from_s = self.day_start_s * real
         to_s = from_s + self.until_s * real
-        step_s = _step((to_s - from_s) / about)
+        step_s = round_step((to_s - from_s) / about)
         found: list[Tick] = []
         for n in range(math.ceil(from_s / step_s - 1e-9), math.floor(to_s / step_s + 1e-9) + 1):
             day, of_day_s = divmod(n * step_s + 1e-6, DAY_S)
@@ -78,5 +78,6 @@ def of_day(of_day_s: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}" + (f":{seconds:02d}" if seconds else "")
 
 
-def _step(at_least_s: float) -> float:
+def round_step(at_least_s: float) -> float:
+    """Return the shortest round step of at least that length."""
     return next((step for step in TICK_STEPS_S if step >= at_least_s * 0.999), TICK_STEPS_S[-1])
