@@ -30,10 +30,18 @@ class KillSwitch(WritableMap):
 
     @property
     def mode(self) -> Mode:
-        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still reads DRAIN."""
+        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still reads DRAIN.
+
+        What is no mode isolates, for the program too: an owner may write anything.
+        """
         from bpf.layout import Mode
 
-        return Mode(self.u32[0])
+        return Mode(min(self.u32[0], ISOLATE))
+
+    @property
+    def is_broken(self) -> bool:
+        """True if it holds what no command writes."""
+        return self.u32[0] > ISOLATE
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -55,6 +63,10 @@ class KillSwitch(WritableMap):
         self.u8[LIVE] = NONE_LIVE
         RECORD.pack_into(self.u8, 8 * SET_AT, time.monotonic_ns(), isolate_at_ns, 0, 0, 0)
         self.u32[0] = mode
+
+    def allows_coordinator(self, address: IPv4Address) -> bool:
+        """Return whether packets of this address pass a closed host."""
+        return bytes(self.u8[COORDINATOR]) == address.packed
 
     def allow_coordinator(self, address: IPv4Address) -> None:
         """Set the address whose packets pass a closed host; 0.0.0.0 for none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import shutil
 import signal
@@ -20,6 +21,8 @@ PR_SET_PDEATHSIG = 1
 SYS_PIDFD_GETFD = 438  # on every architecture
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
 LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
 def checked(status: int, what: str) -> int:
@@ -43,6 +46,20 @@ def unshare(kind: int) -> None:
 def mount(source: bytes | None, target: bytes, flags: int) -> None:
     """Mount a folder at another, or change how mounts below `target` spread."""
     checked(LIBC.mount(source, target, None, flags, None), f"mount {os.fsdecode(target)}")
+
+
+def map_page(fd: int) -> int:
+    """Map the first page behind a descriptor for reading and writing; return its address. Python's mmap keeps a descriptor."""
+    address = LIBC.mmap(None, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mmap: {os.strerror(number)}")
+    return int(address)
+
+
+def unmap_page(address: int) -> None:
+    """Undo `map_page`."""
+    checked(LIBC.munmap(ctypes.c_void_p(address), mmap.PAGESIZE), "munmap")
 
 
 def end_with_parent(parent: int | None = None, status: int = 1) -> None:

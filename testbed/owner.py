@@ -28,12 +28,12 @@ LOOK = {False: b"look", True: b"look, with grace"}  # the datagram to the agent:
 
 
 class Switched:
-    """Result of the owner's command. `set_s`: seconds until the kernel's map was set."""
+    """Result of the owner's command. `set_s`: seconds until the kernel's map was set; `was_broken`: from no setting."""
 
-    __slots__ = ("agent_obeyed", "set_at_s", "set_s")
+    __slots__ = ("agent_obeyed", "set_at_s", "set_s", "was_broken")
 
-    def __init__(self, set_s: float, set_at_s: float, agent_obeyed: bool) -> None:
-        self.set_s, self.set_at_s, self.agent_obeyed = set_s, set_at_s, agent_obeyed
+    def __init__(self, set_s: float, set_at_s: float, agent_obeyed: bool, was_broken: bool = False) -> None:
+        self.set_s, self.set_at_s, self.agent_obeyed, self.was_broken = set_s, set_at_s, agent_obeyed, was_broken
 
 
 def reclaim(
@@ -82,13 +82,14 @@ def _switch(pin: Path | str, agent_socket: Path | str | None, mode: int, window_
         host = os.path.basename(os.path.dirname(pin))
         raise SetupError(f"the switch of {host} is for {users_of(pin)} only") from error
     try:
+        was_broken = switch.is_broken
         began_ns = time.monotonic_ns()
         switch.set(mode, isolate_at_ns=began_ns + int(window_s * 1e9) if mode == DRAIN else 0)
         set_ns = time.monotonic_ns()
     finally:
         switch.close()
     obeyed = agent_socket is not None and _tell_agent(os.fspath(agent_socket), grace)
-    return Switched((set_ns - began_ns) / 1e9, set_ns / 1e9, obeyed)
+    return Switched((set_ns - began_ns) / 1e9, set_ns / 1e9, obeyed, was_broken)
 
 
 def _tell_agent(path: str, grace: bool) -> bool:

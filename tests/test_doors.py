@@ -1,5 +1,6 @@
 """Attacks of an ordinary user, uid 65534, on a campus that stands, from outside and from inside its hosts: all doors are shut."""
 
+import grp
 import json
 import os
 import shutil
@@ -46,7 +47,7 @@ def campus() -> Iterator[Run]:
     job = out / "job.toml"
     job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
     try:
-        with running(out, "up", "--hosts", str(HOSTS), "--script", str(script)) as run:
+        with running(out, "up", "--hosts", str(HOSTS), "--group", "h1=users", "--script", str(script)) as run:
             run.wait_until(lambda: len(run.pids("agent")) == HOSTS + 1)
             run.wait_until_it_answers()
             submitted = command("submit", str(job))
@@ -58,10 +59,10 @@ def campus() -> Iterator[Run]:
         shutil.rmtree(out)
 
 
-def as_nobody(script: str, *arguments: object, network: int | None = None) -> Any:
-    """What a program of an ordinary user prints, as JSON; `network`: of which process."""
+def as_nobody(script: str, *arguments: object, network: int | None = None, group: str = "") -> Any:
+    """What a program of an ordinary user prints, as JSON; `network`: of which process; `group`: of which it is a member."""
     enter = [] if network is None else ["nsenter", f"--net=/proc/{network}/ns/net"]
-    became = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    became = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", f"--groups={group}" if group else "--clear-groups"]
     words = [*enter, *became, "/usr/bin/python3", "-I", "-c", textwrap.dedent(script), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -109,6 +110,50 @@ def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:
     assert "the lease of another agent of h1" in answer
 
 
+# answers of bpf(2) to opening switches, to writing rubbish and to freezing, by the name of the error
+SCRIBBLES = """
+    import ctypes, errno, json, os, platform, struct, sys
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+    def bpf(command, *words):
+        attr = b"".join(words).ljust(128, b"\\0")
+        result = call(number, command, attr, 128)
+        return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+    kept, answers = [], []
+    def at(data):
+        kept.append(ctypes.create_string_buffer(data, len(data) + 1))
+        return struct.pack("Q", ctypes.addressof(kept[-1]))
+    for pin in sys.argv[2:]:
+        switch = bpf(7, at(pin.encode()))
+        if isinstance(switch, str):
+            answers.append(switch)
+            continue
+        fd = struct.pack("Ixxxx", switch)
+        if sys.argv[1] == "freeze":
+            answers.append(bpf(22, fd))
+        else:
+            answers.append(bpf(2, fd, at(bytes(4)), at(b"\\xff" * 2096), bytes(8)))
+    print(json.dumps(answers))
+"""
+
+
+def test_an_owner_who_writes_rubbish_closes_his_own_host_and_ends_no_agent(campus: Run) -> None:
+    known = the_campus(campus)
+    pins, before = [known.switch_pin(host) for host in ("h1", "h2", "h3")], campus.pids("agent")
+    users = str(grp.getgrnam("users").gr_gid)
+    campus.wait_for(f.HostJoined, host="h1")
+    assert as_nobody(SCRIBBLES, "write", *pins) == ["EACCES"] * 3
+    assert as_nobody(SCRIBBLES, "write", *pins, group=users) == [0, "EACCES", "EACCES"]
+    campus.wait_for(f.HostReclaimed, host="h1")
+    log = campus.out / "logs" / "agent-h1.log"
+    campus.wait_until(lambda: "the switch held no setting" in log.read_text())
+    assert "another address than the coordinator's" in log.read_text()
+    assert as_nobody(SCRIBBLES, "write", pins[0], group=users) == [0]
+    assert "is lent again" in command("return", "h1").stdout
+    campus.wait_for(f.HostReturned, host="h1")
+    assert campus.pids("agent") == before
+
+
 def test_nobody_takes_the_ports_of_agents_and_a_coordinator_that_have_died(campus: Run) -> None:
     """With its port taken, each that was started again failed. The journal is damaged meanwhile."""
     squats = """
@@ -122,8 +167,14 @@ def test_nobody_takes_the_ports_of_agents_and_a_coordinator_that_have_died(campu
         print(json.dumps(sorted(set(found))))
     """
     before = {*campus.pids("coordinator"), *campus.pids("agent")}
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
+    pin, users = the_campus(campus).switch_pin("h1"), str(grp.getgrnam("users").gr_gid)
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in before:
+            os.kill(pid, signum)
+        if signum == signal.SIGSTOP:
+            assert as_nobody(SCRIBBLES, "write", pin, group=users) == [0]
+            assert "the switch had held what no command writes" in command("return", "h1").stdout
+    assert as_nobody(SCRIBBLES, "freeze", pin, group=users) == ["EBUSY"], "it is nobody's for ever"
     with closing(sqlite3.connect(campus.out / "journal.sqlite")) as db, db:
         db.execute("UPDATE input SET body = x'ff' WHERE number = (SELECT max(number) FROM input)")
         db.execute("DELETE FROM snapshot")

@@ -256,7 +256,7 @@ def _on_campus(out: Path, trials: int, hosts: int, observer: BccObserver | None)
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
     obeyed: dict[str, int] = {}
-    with live_world(scenario, out / "campus", owners_gid=OWNERS_GID) as world:
+    with live_world(scenario, out / "campus", owners={"": OWNERS_GID}) as world:
         name = scenario.volunteers[0].name
         pin, agent_socket = world.switch_pin(name), world.owner_socket(name)
         limit_s = time.monotonic() + REGISTER_S

@@ -139,11 +139,19 @@ def _systems(incomplete: str) -> list[str]:
     return _policies(incomplete) + [name for name in (ORACLE,) if name.startswith(incomplete)]
 
 
-def _gid(group: str | None) -> int | None:
-    try:
-        return None if group is None else grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise typer.BadParameter(f"{group}: no group of this machine; add one with: groupadd {group}") from None
+class Groups(dict[str, int]):
+    """Numbers of owners' groups by host; of the host "", of all others."""
+
+
+def _groups(words: str | Groups) -> Groups:
+    found = Groups()
+    for word in words.split(",") if isinstance(words, str) else ():
+        host, _, group = word.rpartition("=")
+        try:
+            found[host] = grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise typer.BadParameter(f"{group}: no group of this machine; add one with: groupadd {group}") from None
+    return found
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=results_folder)]
@@ -226,12 +234,12 @@ AgentsPerProcess = Annotated[
     ),
 ]
 Owners = Annotated[
-    int | None,
+    Groups | None,
     typer.Option(
         "--group",
-        parser=_gid,
-        metavar="GROUP",
-        help="Owners: members of this group may reclaim and return hosts without root.",
+        parser=_groups,
+        metavar="GROUP|HOST=GROUP,...",
+        help="Owners: members of this group, or of each host's own, may reclaim and return hosts without root.",
     ),
 ]
 

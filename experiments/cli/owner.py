@@ -62,7 +62,8 @@ def _set_and_heard(done: owner.Switched) -> str:
     heard = "its agent has obeyed"
     if not done.agent_obeyed:
         heard = "no agent answered; the kernel's switch is set all the same"
-    return f"switched in {_duration(done.set_s)}; {heard}"
+    broken = "; the switch had held what no command writes, and is whole again" if done.was_broken else ""
+    return f"switched in {_duration(done.set_s)}; {heard}{broken}"
 
 
 def _duration(duration_s: float) -> str:

@@ -76,7 +76,7 @@ def run(
 
 
 def _play_live(
-    scenario: Scenario, trace: Trace, owners_gid: int | None, agents_per_process: int | None, web: int | None, out: Path
+    scenario: Scenario, trace: Trace, group: Owners, agents_per_process: int | None, web: int | None, out: Path
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     from experiments.cli.dashboard import page_beside
@@ -91,7 +91,7 @@ def _play_live(
         trace,
         out,
         lambda: Live(scenario, console),
-        owners_gid=owners_gid,
+        owners=group or {},
         agents_per_process=agents_per_process,
         beside=lambda world: page_beside(console, world.campus.id, web),
     )
@@ -207,7 +207,7 @@ def up(
     from experiments.cli.dashboard import page_beside
     from experiments.cli.up import by_hand, command_line, report_of_jobs
     from experiments.inputs.scenario import load
-    from experiments.worlds.live.world import let_owners, live_world
+    from experiments.worlds.live.world import let_owners, live_world, owners_of
     from testbed.emulation.campus import LiveCampus
     from topologies import files, presets, reading
     from topologies.errors import SpecError
@@ -230,7 +230,7 @@ def up(
             allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
             raise SpecError("--web", web, allowed)
         with LiveCampus(played.campus, controller=controller) as net:
-            let_owners(net, group)
+            let_owners(net, owners_of(net.spec, group or {}))
             command_line(console, net, script)
         return ExitStatus.KEPT
     stood: LiveWorld | None = None
@@ -238,7 +238,7 @@ def up(
     try:
         with (
             live_world(
-                played, out, owners_gid=group, controller=controller, agents_per_process=agents_per_process
+                played, out, owners=group or {}, controller=controller, agents_per_process=agents_per_process
             ) as stood,
             stood.watched_by_a_thread(),
             page_beside(console, stood.campus.id, web),

@@ -24,7 +24,7 @@ class AgentConfig:
     gpus: int = 1  # of this host: the slots in which jobs run
     pin_dir: Path | None = None
     owner_socket: Path | None = None
-    owners_gid: int | None = None  # the group that may use that socket beside root
+    owners_gid: int | None = None  # the host's own group, whose members may use that socket beside root
     migration_share_bytes_per_s: float = inf  # of the access link, payload; the aggregate bucket
     checkpoints_apart: bool = False  # they are no part of that share
     enforcement: Enforcement = Enforcement.PACE

@@ -28,7 +28,7 @@ from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.usage import Usage
-from experiments.worlds.live.world import WATCH_PERIOD_S, LiveWorld, live_row, live_world
+from experiments.worlds.live.world import WATCH_PERIOD_S, LiveWorld, Owners, live_row, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock
@@ -232,14 +232,14 @@ def run_live(
     out: Path,
     display: Callable[[], Live],
     *,
-    owners_gid: int | None = None,
+    owners: Owners | None = None,
     agents_per_process: int | None = None,
     switches_hold: bool = True,
     beside: Callable[[LiveWorld], AbstractContextManager[object]] = nullcontext,
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root;
+    Writes the journal, `events.jsonl` and logs into `out`. `owners` as in `owners_of`;
     `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (for a
     live page). SetupError: the machine cannot play it. SpecError: only the virtual world can play the system, or the
     trace's background.
@@ -260,7 +260,7 @@ def run_live(
     elsewhere = [host for host in others if host.building != first.building]
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
     with live_world(
-        played, out, owners_gid=owners_gid, agents_per_process=agents_per_process, switches_hold=switches_hold
+        played, out, owners=owners, agents_per_process=agents_per_process, switches_hold=switches_hold
     ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))

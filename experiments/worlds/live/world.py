@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,9 +42,10 @@ from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
 from topologies.errors import SpecError
-from topologies.spec import Host, Role
+from topologies.spec import Campus, Host, Role
 
 COORDINATOR = "coordinator"
+Owners = Mapping[str, int]  # host -> group
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
@@ -102,7 +103,7 @@ class LiveWorld:
     campus: LiveCampus
     out: Path
     data: Path
-    owners_gid: int | None = None  # the group whose members may reclaim and return, beside root
+    owners: Owners = field(default_factory=dict)
     agents_per_process: int | None = None  # None: 1, or POOL_HOSTS above POOLS_ABOVE hosts
     started_s: float = field(default_factory=time.monotonic)
     agents: list[AgentProcess] = field(default_factory=list)
@@ -215,7 +216,7 @@ class LiveWorld:
             gpus=host.gpus,
             pin_dir=self.campus.pin_dir / host.name,
             owner_socket=self.owner_socket(host.name),
-            owners_gid=self.owners_gid,
+            owners_gid=self.owners.get(host.name),
             migration_share_bytes_per_s=payload_rate(share),
             checkpoints_apart=policy_of(self.scenario.protocol).borrows,
             enforcement=enforcement_of(self.scenario),
@@ -282,14 +283,14 @@ def live_world(
     scenario: Scenario,
     out: Path,
     *,
-    owners_gid: int | None = None,
+    owners: Owners | None = None,
     controller: str | None = None,
     agents_per_process: int | None = None,
     switches_hold: bool = True,
 ) -> Iterator[LiveWorld]:
     """Build a campus and start its coordinator and agents; all of it is gone after.
 
-    `owners_gid`: the group whose members may reclaim and return hosts, beside root. `agents_per_process`: None is one,
+    `owners`: see `owners_of`. `agents_per_process`: None is one,
     or POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that programs the
     switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations and
     have one queue a port, so that nothing but their senders holds them, as in paper A.
@@ -299,6 +300,7 @@ def live_world(
         scenario = replace(scenario, protocol=protocol)
     holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
+    groups = owners_of(scenario.campus, owners or {})
     planned = LiveCampus(
         scenario.campus,
         hold_migrations=holds,
@@ -320,8 +322,8 @@ def live_world(
     compile_once()
     build()
     with planned as campus:
-        let_owners(campus, owners_gid)
-        world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process)
+        let_owners(campus, groups)
+        world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
         try:
             world.start_processes()
             yield world
@@ -337,11 +339,24 @@ def _coordinate(config: CoordinatorConfig) -> None:
     run_coordinator(config)
 
 
-def let_owners(campus: LiveCampus, gid: int | None) -> None:
-    """Let a group use the switches of all hosts that have an owner; None: root alone may."""
-    if gid is not None and campus.enforcement:
-        for host in campus.spec.hosts_of(Role.VOLUNTEER):
-            owner.let_group(campus.pin_dir / host.name / "switch", gid)
+def owners_of(campus: Campus, groups: Owners) -> Owners:
+    """Return the group of each host whose members may reclaim and return it, beside root; of a host called "", of all others.
+
+    SpecError: a host is named that has no owner.
+    """
+    volunteers = [host.name for host in campus.hosts_of(Role.VOLUNTEER)]
+    for host in groups:
+        if host and host not in volunteers:
+            raise SpecError("--group", host, f"one of the hosts that have an owner: {', '.join(volunteers)}")
+    named = {host: groups.get(host, groups.get("")) for host in volunteers}
+    return {host: gid for host, gid in named.items() if gid is not None}
+
+
+def let_owners(campus: LiveCampus, owners: Owners) -> None:
+    """Let the members of a host's group use its switch."""
+    if campus.enforcement:
+        for host, gid in owners.items():
+            owner.let_group(campus.pin_dir / host / "switch", gid)
 
 
 def live_row(played: Scenario) -> Policy:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from math import inf
 
 import trio
@@ -13,6 +14,7 @@ import trio
 from bpf.errors import BpfError
 from bpf.layout import MAX_FLOWS, BucketMode, ClassId, Mode, SwitchStatus
 from bpf.maps import HostMaps
+from bpf.switch import KillSwitch
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
@@ -64,19 +66,31 @@ class KernelMaps:
         is_set = self.maps.aggregate.state().mode is not BucketMode.ACCOUNT
         if config.enforcement is not Enforcement.NONE and share < inf and not is_set:
             set_aggregate(self.maps, share, migrations_only=config.checkpoints_apart)
+        self._mend_switch(self.maps.switch)
         status = self.maps.switch.status()
-        self._switch_seen = (status.mode, status.set_at_ns)
+        self._switch_seen = self.maps.switch.seen
         return None if status.mode is Mode.OFF else _read(status, grace=False)
 
     def look_at_switch(self, *, grace: bool = False) -> ev.SwitchRead | None:
         """Return the owner's setting since the last look; None if it did not change."""
         if self.maps is None:
             return None
+        self._mend_switch(self.maps.switch)
         if self.maps.switch.seen == self._switch_seen:
             return None
         status = self.maps.switch.status()
-        self._switch_seen = (status.mode, status.set_at_ns)
+        self._switch_seen = self.maps.switch.seen
         return _read(status, grace)
+
+    def _mend_switch(self, switch: KillSwitch) -> None:
+        """Put right what no owner's command writes: a member of the host's group may write anything."""
+        coordinator = IPv4Address(self.config.coordinator[0])
+        if not switch.allows_coordinator(coordinator):
+            LOG.warning("the switch let another address than the coordinator's pass: it is put right")
+            switch.allow_coordinator(coordinator)
+        if switch.is_broken:
+            LOG.warning("the switch held no setting: it is set to ISOLATE, as the kernel took it")
+            switch.set(Mode.ISOLATE)
 
     def sample(self, flows: list[m.FlowCount], lag_s: float, idle_at_s: float) -> list[ev.Sampled]:
         """Return all counters, with the traffic since the last sample, or since `idle_at_s` if that is later."""
@@ -151,4 +165,4 @@ def _read(status: SwitchStatus, grace: bool) -> ev.SwitchRead:
         case Mode.DRAIN:
             at_ns = status.isolate_at_ns
             left_s = (at_ns - time.monotonic_ns()) / 1e9 if at_ns else NO_END_S
-            return ev.SwitchRead(lent=False, isolate_in_s=max(0.0, left_s), grace=grace)
+            return ev.SwitchRead(lent=False, isolate_in_s=min(max(0.0, left_s), NO_END_S), grace=grace)

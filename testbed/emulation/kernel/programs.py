@@ -5,6 +5,7 @@ They are loaded before the links exist, attached with the links, read back by nu
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed import linux
 from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel import attachment
@@ -42,7 +44,8 @@ class HostEnforcement:
     """Programs and maps of all hosts, pinned under `pin_dir`/HOST/.
 
     Descriptors are few (20000 a process is a usual limit, and 2000 hosts' programs and maps are 22000): two a host until it
-    is attached, none after that; maps are opened again, from their pins, when they are asked for.
+    is attached, none after that; maps are opened again, from their pins, when they are asked for. Each switch stays mapped for
+    writing: the kernel freezes no such map (BPF_MAP_FREEZE), so that no owner can keep others from it for ever.
     """
 
     def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address) -> None:
@@ -50,6 +53,7 @@ class HostEnforcement:
         self._coordinator = coordinator
         self._loaded: dict[str, _Loaded] = {}
         self._opened: dict[str, HostMaps] = {}
+        self._mappings: list[int] = []  # addresses
 
     def load(self, host: str) -> None:
         """Load and pin a host's programs; its switch learns the coordinator's address. Usable from several threads."""
@@ -62,6 +66,7 @@ class HostEnforcement:
             raise SetupError(f"BPF programs of {host}: {error}") from error
         try:
             programs.switch.allow_coordinator(self._coordinator)
+            self._mappings.append(linux.map_page(programs.switch.fd))
             ids = attachment.program_id(programs.egress_fd), attachment.program_id(programs.ingress_fd)
             self._loaded[host] = _Loaded((os.dup(programs.egress_fd), os.dup(programs.ingress_fd)), ids)
         finally:
@@ -93,11 +98,12 @@ class HostEnforcement:
     def change(self, host: str, shape: LinkShape) -> None:
         """Give the host's aggregate bucket, if its agent has set it, the migration share of another shape of its end."""
         from bpf.layout import BucketMode
+        from bpf.maps import HostMaps
         from testbed.enforcement import payload_rate, set_aggregate
 
-        maps = self.maps(host)
-        if maps.aggregate.state().mode is not BucketMode.ACCOUNT:
-            set_aggregate(maps, payload_rate(shape.unreserved_bytes_per_s))
+        with contextlib.closing(HostMaps.open_pinned(self._pin_dir / host)) as maps:  # nine descriptors
+            if maps.aggregate.state().mode is not BucketMode.ACCOUNT:
+                set_aggregate(maps, payload_rate(shape.unreserved_bytes_per_s))
 
     def close(self) -> None:
         """Close all descriptors; pins stay until they are removed."""
@@ -105,6 +111,9 @@ class HostEnforcement:
             _close(loaded)
         for maps in self._opened.values():
             maps.close()
+        for address in self._mappings:
+            linux.unmap_page(address)
+        self._mappings.clear()
         self._loaded.clear()
         self._opened.clear()
 
