@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from experiments.cli.trial import try_job
 from experiments.inputs.job_file import check_runs, load_job, of_command, of_file
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
@@ -113,3 +114,68 @@ def test_a_command_is_a_job_without_a_file(tmp_path: Path, monkeypatch: pytest.M
     assert job.program is not None
     assert job.program.command == [f"{tmp_path}/my prog.sh", "--steps", "3"]
     assert (job.program.working_directory, job.program.environment) == (str(tmp_path), {"X": "a b"})
+
+
+FORGETS = """
+from counting import Counting
+
+
+class Forgets(Counting):
+    drift = 0
+
+    def step(self):
+        super().step()
+        self.drift += 1
+        {step}
+
+    def verify(self):
+        return str((self.total, {proof})).encode()
+"""
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_job_of_the_documentation_resumes_where_it_was(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    [job] = of_file(EXAMPLES / name).jobs
+    steps, step, payload = try_job(job, EXAMPLES)
+    assert steps == f"steps = {job.steps}"
+    assert all(line.split(" = ")[0] == key for line, key in ((step, "step"), (payload, "payload")))
+    assert ("goes on after step 49" in capfd.readouterr().out) == (name == "counting.toml")
+
+
+@pytest.mark.parametrize(
+    ("step", "proof", "why"),
+    [
+        ("pass", "self.drift", "digest of `verify`"),  # what `load` does not bring back shows at once
+        ("self.total += self.drift", "0", "`save` loses a part of step 7"),  # or a step later
+        ("import time; self.total += time.monotonic_ns()", "0", "another state each time"),
+        ("raise RuntimeError('no GPU')", "0", "`step` raised RuntimeError: no GPU"),
+        ("import os; os.kill(os.getpid(), 9)", "0", "its process was killed"),
+    ],
+)
+def test_a_workload_whose_state_is_not_saved_is_found_before_any_campus_has_it(
+    tmp_path: Path, step: str, proof: str, why: str
+) -> None:
+    for name, text in (("counting.py", (EXAMPLES / "counting.py").read_text()), ("forgets.py", FORGETS)):
+        (tmp_path / name).write_text(text.replace("{step}", step).replace("{proof}", proof))
+    job = job_of("forgets:Forgets", {"steps": 8})
+    with pytest.raises(SpecError, match=why):
+        try_job(job, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("was", "instead", "why"),
+    [
+        ('read -r n sum < "$state"', "true", "and it went on at step"),
+        ("exit 85", "exit 3", "and not with its checkpoint_exit_code 85"),
+        ("asked=yes", "exit 0", "finished"),
+    ],
+)
+def test_a_program_that_loses_its_state_is_found_before_any_campus_has_it(
+    tmp_path: Path, was: str, instead: str, why: str
+) -> None:
+    program = tmp_path / "adding.sh"
+    program.write_text((EXAMPLES / "adding.sh").read_text().replace(was, instead))
+    program.chmod(0o755)
+    (tmp_path / "adding.toml").write_text((EXAMPLES / "adding.toml").read_text())
+    with pytest.raises(SpecError, match=why):
+        try_job(load_job(tmp_path / "adding.toml"), tmp_path)

@@ -4,16 +4,19 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import topologies
 from controller.core.model import facts as f
+from experiments.cli.up import _CommandLine
 from tests.emulation_campuses import kernel
 from tests.job_desk import needs_criu
 from tests.live_campus import CLI, Run, command, running
 from tests.test_conventions import completed
+from topologies import three_tier
 
 pytestmark = kernel
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
@@ -161,12 +164,24 @@ def check_what_is_handed_over_twice() -> None:
 
 
 def test_an_array_of_commands_and_what_is_submitted_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each job of an array has its number; one that fails is submitted once more under another name."""
+    """Each job of an array has its number; one that fails is submitted once more under another name.
+
+    At the prompt a host is reclaimed and lent again, and a job submitted.
+    """
     monkeypatch.chdir(tmp_path)
-    Path("commands").write_text("sh sleep 100\n")
+    Path("commands").write_text("reclaim h1 5\nreturn h1\nsubmit --name here -- true\njobs\nreclaim x9\nsh sleep 100\n")
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", "commands") as run:
         run.wait_until_it_answers()
         check_an_array(run)
+        run.wait_for(f.JobFinished, job="here")
+        said = " ".join(run.finish_text().split())
+    told = ("h1 is yours in 5 s", "h1 is lent again", "here is in the journal of campus", "┃ attempt", "HOST = 'x9'")
+    assert [words for words in told if words not in said] == [], said
+
+
+def test_the_prompt_completes_hosts_that_have_an_owner() -> None:
+    prompt: Any = SimpleNamespace(mn=SimpleNamespace(spec=three_tier(3, 1, 1)))
+    assert _CommandLine.complete_return(prompt, "h") == ["h1", "h2", "h3"]
 
 
 def check_an_array(run: Run) -> None:

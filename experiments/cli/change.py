@@ -58,6 +58,18 @@ def submit(
     submit_all(submissions(files or [], ctx.meta[COMMAND], name, settings or [], count), campus)
 
 
+@app.command("try", rich_help_panel=PANEL)
+def try_(file: Annotated[Path, typer.Argument(help="A job file (TOML).", metavar="JOB.toml")]) -> None:
+    """Play a job alone, save it, resume it in another process, and print its steps, step and payload as measured."""
+    from experiments.cli.trial import try_job
+    from experiments.inputs.job_file import DECLARED, of_file
+
+    [job] = of_file(file, declared=DECLARED).jobs
+    lines = try_job(job, file.absolute().parent)
+    console.print(f"it resumes in another process where it was; for {file}:", soft_wrap=True)
+    typer.echo("\n".join(lines))
+
+
 @app.command(rich_help_panel=PANEL)
 def retry(jobs: JobNames, campus: CampusId = None) -> None:
     """Submit failed or cancelled jobs once more, as new jobs under names of their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from experiments.worlds.live.operator import JOB_LOGS
 from experiments.worlds.live.world import LiveWorld, live_row
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
+from testbed.own_programs import own_program
 from topologies.spec import Campus, Role
 
 BY_HAND_PER_S = 1.0 / 60.0  # an owner a minute: the prior of docs/examples/training.toml
@@ -80,6 +82,36 @@ class _CommandLine(CLI):  # type: ignore[misc]
             if self.onecmd(command):
                 return
 
+    def _reclaimnet(self, command: str, *words: str) -> None:
+        self.do_sh(shlex.join([*own_program("experiments.cli"), command, "--campus", self.mn.id, *words]))
+
+    def do_reclaim(self, line: str) -> None:
+        """Take a host back, at once or after so many seconds: reclaim HOST [SECONDS]."""
+        host, *notice = line.split() or [""]
+        self._reclaimnet("reclaim", host, *(f"--notice={seconds}" for seconds in notice))
+
+    def do_return(self, line: str) -> None:
+        """Lend a host again: return HOST."""
+        self._reclaimnet("return", *line.split())
+
+    def do_jobs(self, line: str) -> None:
+        """List the jobs of the campus: jobs."""
+        self._reclaimnet("jobs", *line.split())
+
+    def do_submit(self, line: str) -> None:
+        """Submit jobs, as the command of the same name: submit JOB.toml."""
+        self._reclaimnet("submit", *shlex.split(line))
+
+    def complete_reclaim(self, text: str, *_: object) -> list[str]:
+        """Complete hosts that have an owner."""
+        return [host.name for host in self.mn.spec.hosts_of(Role.VOLUNTEER) if host.name.startswith(text)]
+
+    complete_return = complete_reclaim
+
+    def complete_submit(self, text: str, *_: object) -> list[str]:
+        """Complete job files of the present folder."""
+        return [path.name for path in Path().glob("*.toml") if path.name.startswith(text)]
+
     def do_sh(self, line: str) -> None:
         """Run a command of the shell: sh COMMAND. When `up` is interrupted meanwhile, all that it has started ends with it."""
         # at a terminal the whole foreground group gets an interrupt, and only that may read what is typed
@@ -102,7 +134,7 @@ def command_line(console: Console, net: LiveCampus, script: Path | None) -> None
     one, other = names[0], names[1:2][0] if names[1:] else names[0]
     console.print(
         f"campus [bold]{net.id}[/bold] stands: {len(net.hosts)} hosts, {len(net.switches)} switches. "
-        f"Try: pingall, {one} ping -c1 {other}, {one} ip addr; in another terminal: reclaimnet status, reclaimnet reclaim {one}",
+        f"Try: pingall, {one} ping -c1 {other}, {one} ip addr; reclaim {one} 5, return {one}; elsewhere: reclaimnet status",
         soft_wrap=True,
     )
     if script is not None or not sys.stdin.isatty():

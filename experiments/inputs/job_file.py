@@ -11,8 +11,9 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -48,10 +49,18 @@ def load_job(path: Path) -> JobSpec:
     return of_file(path).jobs[0]
 
 
-def of_file(path: Path, settings: Sequence[str] = (), count: int | None = None) -> Submission:
-    """Return the job of a file, or `count` of it. `settings`: KEY=VALUE instead of what the file has. SpecError."""
+def of_file(
+    path: Path,
+    settings: Sequence[str] = (),
+    count: int | None = None,
+    declared: Mapping[str, Any] = MappingProxyType({}),
+) -> Submission:
+    """Return the job of a file, or `count` of it. SpecError.
+
+    `settings`: KEY=VALUE instead of what the file has. `declared`: what it need not have.
+    """
     try:
-        data = changed(toml.parse(reading.read_text(path, "a job file (TOML)")), settings)
+        data = changed({**declared, **toml.parse(reading.read_text(path, "a job file (TOML)"))}, settings)
         return _submission(str(path), data, path.stem, path.parent, count)
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
