@@ -7,8 +7,9 @@ import pytest
 from controller.core.checkpointing.planner import plan_alike, plan_each
 from controller.core.model import facts as f
 from controller.core.placement.select import PlacementRequest, select
-from experiments.inputs.scenario import Scenario, dumps, loads
+from experiments.inputs.scenario import dumps, loads
 from experiments.inputs.traces import generate, paper_campus
+from experiments.inputs.traces.generated import job_specs
 from experiments.results import rules
 from experiments.results.history import Timed, attempts
 from experiments.results.losses import work_lost
@@ -38,6 +39,7 @@ name = "j"
 steps = 400
 step = "10 s"
 payload = "100 MB"
+loss_budget = "60 s"
 [campus]
 name = "two"
 buildings = ["b"]
@@ -86,6 +88,8 @@ def test_a_job_that_moves_from_a_fast_to_a_slow_gpu_ends_when_it_should() -> Non
     pauses_s = sum(fact.pause_s or 0.0 for _, fact in run.facts if isinstance(fact, f.CheckpointTaken))
     assert first.to_step == pytest.approx(stopped_s / 2.5, abs=2.0)
     assert ended_s - began_s == pytest.approx((400 - first.to_step) * 20.0, abs=2.0 + pauses_s)
+    planned_s = [fact.interval_s for _, fact in run.facts if isinstance(fact, f.CheckpointPlanned)]
+    assert planned_s[0] == pytest.approx(2 * 60.0 / 4.0)  # a second of a GPU of speed 4 is four of the loss budget's
     summary = run.summary()
     assert not summary.invariants_broken
     assert summary.lost_time.useful_s == pytest.approx(first.to_step * 2.5 + (400 - first.to_step) * 20.0)
@@ -127,12 +131,8 @@ def test_speeds_are_written_read_and_checked() -> None:
     read = loads(TEXT)
     assert loads(dumps(read)) == read
     assert loads("equal_speeds = true\n" + TEXT).campus == read.campus.of_equal_speeds
-    drawn: Scenario = loads(
-        TEXT.partition("[[jobs]]")[0]
-        + '[jobs]\nworkload_classes = ["language"]\n[campus]'
-        + TEXT.partition("[campus]")[2]
-    )
-    assert {arrival.job.spec().workload_class for arrival in generate(drawn).arrivals} == {"language"}
+    drawn = job_specs(replace(read.jobs, workload_classes=("language",)), seed=1)
+    assert next(drawn).spec().workload_class == "language"
     for key, wrong in (("speed", "speed = 0"), ("speeds", "speeds = { a = 0 }"), ("speeds", "speeds = 2")):
         with pytest.raises(SpecError, match=key):
             loads(TEXT.replace("speed = 0.5", wrong))

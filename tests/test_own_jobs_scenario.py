@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
+from controller.persistence.journal import read_facts
 from experiments.inputs.scenario import Scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.worlds.live.run import check_user_jobs
@@ -16,10 +17,12 @@ from testbed.program import Program
 from tests.doc_pages import commands
 from tests.live_campus import needs_root, running
 from tests.test_wrong_input import RIGHT
+from topologies import files
 from topologies.errors import SpecError
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 OWN = RIGHT["own jobs"]
+QUICK = '[[jobs]]\nname = "quick"\nsteps = 80\nstep = "200 ms"\npayload = "100 kB"\n\n'
 
 
 def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
@@ -81,7 +84,10 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
     assert 'duration = "15 s"' in page
     program = (tmp_path / "adding.sh").read_text()
     (tmp_path / "adding.sh").write_text(program.replace("sleep 0.05", "sleep 0.01"))  # it takes two seconds
-    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "6 s"'))
+    page = page.replace('duration = "15 s"', 'duration = "6 s"').replace("example:twohouses", "houses.toml")
+    (tmp_path / "evening.toml").write_text(page.replace("[owners]", f"{QUICK}[owners]"))
+    houses = (files.EXAMPLES / "twohouses.toml").read_text()
+    (tmp_path / "houses.toml").write_text(houses.replace("compute_capability", "speed = 8\ncompute_capability"))
     monkeypatch.chdir(tmp_path)
     *_, evening = commands("docs/own_jobs.md")
     words = shlex.split(evening.replace("--out evening", ""))
@@ -89,3 +95,7 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
     with running(tmp_path / "out", *words[2:]) as run:
         assert run.finish(120.0) in (0, 3)  # 3: on a busy machine it is not judged
     assert (tmp_path / "out/logs/jobs/own1.1.log").read_text().endswith("the sum is 5050\n")
+    facts = read_facts(tmp_path / "out/journal.sqlite")
+    of_quick = {type(fact): at_s for at_s, fact in facts if getattr(fact, "job", "") == "quick"}
+    took_s = of_quick[f.JobFinished] - of_quick[f.JobRunning]
+    assert 1.8 < took_s < 8.0  # on a reference GPU 16 s
