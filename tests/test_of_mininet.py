@@ -17,25 +17,14 @@ from topologies.spec import Fabric, Role
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 
-class Built(Topo):  # type: ignore[misc]
-    """s1 and s2 with a host each, of options that a test gives."""
-
-    def build(self, host: dict[str, Any], link: dict[str, Any], switch: dict[str, Any]) -> None:
-        """Build it."""
-        self.addSwitch("s1", **switch)
-        self.addSwitch("s2")
-        self.addLink(self.addHost("h1", **host), "s1", **link)
-        self.addLink(self.addHost("h2"), "s2")
-        self.addLink("s1", "s2", **link)
-
-
-def built(host: dict[str, Any] | None = None, link: dict[str, Any] | None = None, **switch: Any) -> Built:
-    return Built(host or {}, link or {}, switch)
-
-
-def named(switch: str) -> Topo:
+def built(
+    host: dict[str, Any] | None = None, link: dict[str, Any] | None = None, name: str = "s2", **switch: Any
+) -> Topo:
+    """Return s1 and another switch with a host each, of these options."""
     topo = Topo()
-    topo.addSwitch(switch)
+    topo.addLink(topo.addHost("h1", **host or {}), topo.addSwitch("s1", **switch), **link or {})
+    topo.addLink(topo.addHost("h2"), topo.addSwitch(name))
+    topo.addLink("s1", name)
     return topo
 
 
@@ -81,7 +70,7 @@ def test_options_of_links_and_addresses_are_taken() -> None:
         (built(link={"delay": 5}), r"links\.h1-s1\.delay = 5: a text with its unit"),
         (built(link={"bw": "10"}), r"links\.h1-s1\.bw = '10': a number"),
         (built(link={"max_queue_size": 9}), "max_queue_size = 9.*allowed: bw, delay, jitter, loss"),
-        (named("Switch_1"), "1 to 9 lower-case letters"),
+        (built(name="Switch_1"), "1 to 9 lower-case letters"),
     ],
 )  # fmt: skip
 def test_what_a_campus_is_not_is_refused(topo: Topo, said: str) -> None:

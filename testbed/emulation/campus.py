@@ -30,7 +30,7 @@ from mininet.log import output
 from mininet.net import Mininet
 from mininet.topo import Topo
 
-from testbed import identity, linux
+from testbed import identity
 from testbed.emulation import processes
 from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, plan
@@ -349,7 +349,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if l4Type not in ("TCP", "UDP"):
             raise SpecError("iperf.l4Type", l4Type, "TCP or UDP")
         output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
-        _end_iperfs(server)
+        named = f"-x --ns {server.pid} --nslist net iperf"
+        server.popen(f"while pkill -KILL {named}; do sleep 0.01; done", shell=True).wait()
         common = ["iperf", "-p", str(port), *(["-u"] if l4Type == "UDP" else []), *(["-f", fmt] if fmt else [])]
         bandwidth = ["-b", udpBw] if l4Type == "UDP" else []
         listener = server.popen([*common, "-s"], text=True)
@@ -565,25 +566,6 @@ def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
 def _remove_what_goes(directory: Path) -> None:
     with contextlib.suppress(OSError):
         remove_tree(directory)
-
-
-def _end_iperfs(server: Any) -> None:
-    """Kill every iperf in the server's network, and wait until its port is free."""
-    inode = linux.network_inode(server.pid)
-    for _ in range(KILL_ROUNDS):
-        left = [pid for pid in pids_in({inode} if inode else set(), {}) if _is_iperf(pid)]
-        if not left:
-            return
-        for pid in left:
-            if started := identity.start_time(pid):
-                identity.kill_exactly(pid, started)
-        time.sleep(0.005)
-
-
-def _is_iperf(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text() == "iperf\n"
-    return False
 
 
 def _wait_listening(server: Any, port: int, transport: str) -> None:

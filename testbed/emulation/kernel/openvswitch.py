@@ -147,6 +147,9 @@ class OpenvSwitchFabric(BridgeFabric):
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o700)
+        if self._remote and self._remote.startswith("unix:"):  # switches take a socket of this directory only
+            (link := self.directory / "another.sock").symlink_to(Path(self._remote.removeprefix("unix:")).absolute())
+            self._remote = f"unix:{link}"
         self._started = self._starter.submit(self._start_daemons, plan)
         self._starter.submit(self._keep, plan)
 
@@ -235,22 +238,13 @@ class OpenvSwitchFabric(BridgeFabric):
             for port, (switch, number) in _ports(plan).items():
                 command += _add_port(port, switch, number)
             for switch in plan.openflow:
-                command += ["--", "set-controller", switch, self._controller()]
+                command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
             self._vsctl(*command)
             self._give_room(plan)
             if self.in_kernel:
                 links = readback.link_states(socket)
                 self._datapath_ifindex = next((i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0)
-
-    def _controller(self) -> str:
-        """Return where the switches find their controller: a socket of another's by a link in the directory that they allow."""
-        if not self._remote or not self._remote.startswith("unix:"):
-            return self._remote or CONTROLLER
-        link = self.directory / "another.sock"
-        if not link.is_symlink():
-            link.symlink_to(Path(self._remote.removeprefix("unix:")).absolute())
-        return f"unix:{link}"
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
         """Return masters as with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
