@@ -350,7 +350,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             raise SpecError("iperf.l4Type", l4Type, "TCP or UDP")
         output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
         named = f"-x --ns {server.pid} --nslist net iperf"
-        server.popen(f"while pkill -KILL {named}; do sleep 0.01; done", shell=True).wait()
+        server.popen(["sh", "-c", f"while pkill -KILL {named}; do sleep 0.01; done"]).wait()
         common = ["iperf", "-p", str(port), *(["-u"] if l4Type == "UDP" else []), *(["-f", fmt] if fmt else [])]
         bandwidth = ["-b", udpBw] if l4Type == "UDP" else []
         listener = server.popen([*common, "-s"], text=True)
