@@ -73,7 +73,7 @@ def end_with_parent(parent: int | None = None, status: int = 1) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program; where only root's folders have it (cron, `su`), they join PATH for the programs that it starts."""
+    """Return the path of a program; where only root's folders have it (cron, `su`), they join PATH for its children."""
     if found := shutil.which(name):
         return found
     wider = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
