@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import typer
+from msgspec import structs
 
 from experiments.cli.main import app
 from experiments.cli.options import put_away
@@ -66,6 +67,16 @@ def test_the_index_lists_runs_pages_and_what_is_torn_or_of_another_version(tmp_p
     assert "good &lt;run&gt;" in text
     assert 'href="claims/index.html"' in text
     assert text.count("Every promise kept") == 2
+
+
+def test_an_index_of_runs_that_measured_other_things_has_all_columns(tmp_path: Path) -> None:
+    facts, context = run_story.facts(), run_story.context()
+    summary = accounting.summarise(facts, context)
+    for name, guaranteed in (("live", 0.9), ("virtual", None)):
+        rates = structs.replace(summary.rates, worst_goodput_over_guarantee=guaranteed)
+        report.write(tmp_path / name, structs.replace(summary, rates=rates), facts, context)
+    text = write_index(tmp_path).read_text()
+    assert text.count('<th class="n">worst goodput / ') == 2
 
 
 def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(

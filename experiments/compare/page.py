@@ -36,6 +36,7 @@ def page(
         name=name,
         boundary=BOUNDARY,
         context=live.context,
+        scale=live.context.scale,
         judged=judged,
         quantities=list(zip(judged.quantities, usual.quantities, strict=True)),
         told=told,

@@ -6,9 +6,13 @@ import { TimeLine } from "/charts.js";
 const $ = (id) => document.getElementById(id);
 const MAX_LINES = 500, MAX_ROWS = 250, POLL_MS = 250, FRAME_MS = 100, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
 
+const SECONDS = { s: 1, min: 60, h: 3600, d: 86400 }; // that times are written in at a reader's wish
+const inUnit = (s) => `${+(s / SECONDS[$("unit").value]).toPrecision(4)} ${$("unit").value}`;
+
 const format = {
   duration(s) {
     if (s == null || !isFinite(s)) return "-";
+    if ($("unit").value) return inUnit(s);
     if (s === 0) return "0 s";
     if (s < 1e-3) return `${(s * 1e6).toFixed(0)} µs`;
     if (s < 1) return `${(s * 1e3).toFixed(0)} ms`;
@@ -27,6 +31,7 @@ const format = {
   },
   // a moment: seconds, then minutes and hours, then days
   time(s) {
+    if ($("unit").value) return inUnit(s);
     if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
     const two = (n) => String(Math.floor(n)).padStart(2, "0");
     const clock = `${two((s % 86400) / 3600)}:${two((s % 3600) / 60)}:${two(s % 60)}`;
@@ -470,6 +475,11 @@ async function begin() {
   $("speed").value = S.speed;
   $("speed").addEventListener("change", (event) => {
     S.speed = Number(event.target.value);
+  });
+  $("unit").addEventListener("change", () => {
+    hostShown = storyKey = "";
+    $("story").replaceChildren();
+    draw();
   });
   $("time").addEventListener("input", (event) => seek(Number(event.target.value)));
   $("time").addEventListener("keydown", (event) => {
