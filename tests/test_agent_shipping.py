@@ -33,7 +33,7 @@ pytestmark = pytest.mark.alone
 
 @asynccontextmanager
 async def receiving(
-    tmp_path: Path, announced: Announced | None = None
+    tmp_path: Path, announced: Announced | None = None, *, closed: bool = False
 ) -> AsyncIterator[tuple[CheckpointStore, Transfers, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
     if announced is None:
@@ -41,7 +41,7 @@ async def receiving(
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
-        shipping = Transfers(store, KernelMaps(config), lambda: False, lambda: announced, events.append)
+        shipping = Transfers(store, KernelMaps(config), lambda: closed, lambda: announced, events.append)
         listeners = await shipping.listen()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shipping.serve, listeners)
@@ -112,6 +112,18 @@ async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one
             assert [type(event) for event in events] == [ev.CheckpointReceived]
 
 
+@pytest.mark.parametrize(("closed", "ticket", "says"), [(True, 7, "the owner has"), (False, 99, "no such transfer")])
+async def test_what_is_not_announced_may_be_tried_again_and_what_an_owner_refuses_may_not(
+    tmp_path: Path, closed: bool, ticket: int, says: str
+) -> None:
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own, 5)
+        async with receiving(tmp_path, closed=closed) as (_, _, address, _):
+            with pytest.raises(TransferFailed, match=says) as refused:
+                await send(own, 5, address, ticket)
+    assert refused.value.retryable is not closed
+
+
 async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path) -> None:
     announced: dict[int, Expect] = {}
     with CheckpointStore(tmp_path / "own") as own:
@@ -150,6 +162,18 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
     assert (ended.ended.outcome, ended.ended.digest) == ("finished", "01")
 
 
+@pytest.mark.parametrize("how", ["kill", "end"])
+async def test_job_that_is_ended_before_its_process_exists_does_not_run(tmp_path: Path, how: str) -> None:
+    with agent_jobs(tmp_path) as jobs, trio.fail_after(60.0):  # it would compute for longer
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, JOB)
+            if how == "kill":
+                jobs.kill(("job", 1))
+            else:
+                await jobs.end(("job", 1), 60.0)
+    assert len([event for event in jobs.events if isinstance(event, ev.WorkloadEnded)]) == (how == "end")
+
+
 def children_of(forks: ForkServer) -> list[str]:
     return Path(f"/proc/{forks.pid}/task/{forks.pid}/children").read_text().split()
 
@@ -162,6 +186,7 @@ async def test_jobs_have_ended_when_their_agent_has(tmp_path: Path) -> None:
             assert children_of(jobs.forks) != []
             nursery.cancel_scope.cancel()
         assert children_of(jobs.forks) == []
+        assert list((tmp_path / "logs").iterdir()) == [], "it wrote nothing"
 
 
 async def test_job_that_its_process_cannot_be_told_of_has_failed_and_has_no_process(tmp_path: Path) -> None:

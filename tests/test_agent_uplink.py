@@ -1,6 +1,7 @@
 """An agent's loops by a clock that jumps: its connection to the coordinator, and what it looks at of a host."""
 
 from ipaddress import IPv4Address
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,26 @@ def test_coordinator_that_wants_heartbeats_seldom_is_waited_for_longer() -> None
     assert lost_s == SILENT_HEARTBEATS * SILENT_S + 0.5 * 60.0
 
 
+def test_coordinator_is_called_once_a_second_while_it_is_gone_and_soon_after_a_connection() -> None:
+    called: list[float] = []
+
+    async def main() -> None:
+        async def opened() -> trio.abc.Stream:
+            called.append(trio.current_time())
+            if len(called) <= 6:
+                raise OSError("refused")
+            ours, theirs = trio.testing.memory_stream_pair()
+            await theirs.aclose()
+            return ours
+
+        edge = KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path()))
+        with trio.move_on_after(5.0):
+            await CoordinatorLink(("", 0), edge, lambda _: None, opened).stay_connected()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.0))
+    assert [round(b - a, 3) for a, b in pairwise(called)][:8] == [0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 0.2, 0.2]
+
+
 class Seen:
     """A host in memory, which notes what is seen of it, and when."""
 
@@ -128,6 +149,16 @@ def test_an_idle_host_is_counted_every_two_seconds() -> None:
     assert [at_s for at_s, _ in seen.counts] == [SAMPLE_S + n * IDLE_SAMPLE_S for n in range(3)]
     assert len(seen.owner) == 1
     assert seen.bounded == 0
+
+
+def test_a_look_that_comes_late_counts_an_idle_host_too_and_the_next_is_not_early() -> None:
+    def stands_still(_: Seen) -> None:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        clock.jump(0.8)
+
+    seen = watched(1.6, (0.55, stands_still))
+    assert [at_s for at_s, _ in seen.counts] == [0.1, 1.35]
 
 
 def test_a_host_that_sends_is_counted_at_every_look_and_what_leaves_it_as_left_since_the_last() -> None:

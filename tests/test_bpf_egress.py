@@ -89,6 +89,7 @@ def test_any_other_address_or_port_is_another_flow(host):
         for name, value in change.items():
             setattr(packet[IP] if name in ("src", "dst") else packet[TCP], name, value)
         assert class_of(host, packet) is ClassId.RESEARCH
+    assert class_of(host, udp4()) is ClassId.RESEARCH  # from the same ports
 
 
 @pytest.mark.parametrize("tags", [[Dot1Q(vlan=5)], [Dot1AD(vlan=7), Dot1Q(vlan=5)], [Dot1Q(vlan=7), Dot1Q(vlan=5)]])

@@ -165,6 +165,17 @@ def test_draining_host_remembers_what_it_found_established_until_the_switch_is_s
         assert [verdict(draining, p) for p in (packet, stranger)] == [PASS, DROP]
 
 
+def test_handshake_that_began_before_the_switch_is_not_finished(draining):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        # the kernel finishes it with the first data: until then the client is connected and the server is not
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60)
+        client.connect(server.getsockname())
+        (here, source), (there, port) = client.getsockname(), client.getpeername()
+        packet = ETHER / IP(src=here, dst=there) / TCP(sport=source, dport=port, flags="A")
+        assert verdict(draining, packet) == DROP
+        assert remembered(draining) == []
+
+
 def test_remembered_connection_still_may_not_be_opened_again(draining):
     with connection() as (packet, _):
         assert verdict(draining, packet) == PASS

@@ -18,7 +18,7 @@ from testbed.agent.core import events as ev
 from testbed.messages import JobSpec
 from testbed.program import Program, wrong
 from testbed.workloads import criu, output
-from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
+from testbed.workloads.archive import LARGE_BYTES, CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.messages import CODEC, Failed, Finished, Progress, SnapshotFailed, Started
 from testbed.workloads.process import Exited, SnapshotImpossible
@@ -276,6 +276,45 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
 
 
+def test_large_files_lie_at_the_same_place_whatever_small_ones_come(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "weights").write_bytes(os.urandom(LARGE_BYTES))
+    packed = []
+    for name in ("x", "a"):
+        (folder / name).touch()
+        pack(folder, tmp_path / name, ProgramProgress(7, told=True), MANY_BYTES)
+        packed.append((tmp_path / name).read_bytes()[:LARGE_BYTES])
+    assert packed[0] == packed[1]
+
+
+def test_a_file_that_is_written_while_it_is_read_is_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = tarfile.TarFile.addfile
+
+    def written_meanwhile(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Any = None) -> None:
+        add(archive, member, file)
+        (tmp_path / "state/weights").write_text("other")
+
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/weights").write_text("some")
+    monkeypatch.setattr(tarfile.TarFile, "addfile", written_meanwhile)
+    with pytest.raises(CannotKeep, match="'weights' changed while it was read"):
+        pack(tmp_path / "state", tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
+
+
+def test_an_archive_of_too_many_entries_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    _many(folder)
+    pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
+    monkeypatch.setattr("testbed.workloads.archive.MAX_ENTRIES", 20)
+    (tmp_path / "back").mkdir()
+    with pytest.raises(StateMismatch, match="more than 20 entries"):
+        unpack(tmp_path / "archive", tmp_path / "back", MANY_BYTES)
+
+
 def _socket(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(folder / "s"))
@@ -403,6 +442,12 @@ def test_a_program_that_no_agent_can_run_is_refused_by_key(changed: dict[str, An
 
 
 # ---------------------------------------------------------------- logs
+
+
+def test_logs_of_a_job_are_listed_by_attempt_and_not_those_of_one_whose_name_begins_alike(tmp_path: Path) -> None:
+    for name in ("a.10.log", "a.2.log", "a.b.1.log", "aa.1.log"):
+        (tmp_path / name).touch()
+    assert [path.name for path in output.output_files(tmp_path, "a").values()] == ["a.2.log", "a.10.log"]
 
 
 def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(

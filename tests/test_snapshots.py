@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
@@ -138,6 +139,9 @@ async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, sn
         restored.load(agent.store.payload(agent.store.get("job", 1_000_001)))
         assert restored.step_number == done.checkpoint.step
         restored.verify()
+        for sequence in (1_000_002, 1_000_003):
+            await agent.take_snapshot(replace(ORDER, sequence=sequence))
+        assert [known.sequence for known in agent.store.manifests()] == [1_000_002, 1_000_003]
         assert agent.scratch == []
 
 

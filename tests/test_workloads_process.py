@@ -151,6 +151,15 @@ async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None
             assert workload.verify() == state_digest(snapshot.step)
 
 
+async def test_snapshots_that_are_ordered_at_once_are_all_taken(tmp_path: Path) -> None:
+    paths = [tmp_path / f"snap{number}" for number in range(3)]
+    async with running(tmp_path, step_s=0.002) as job:
+        async with trio.open_nursery() as nursery:
+            for path in paths:
+                nursery.start_soon(job.snapshot, path)
+        assert all(path.exists() for path in paths)
+
+
 async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tmp_path: Path) -> None:
     spec = third_party(
         tmp_path,

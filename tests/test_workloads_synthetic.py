@@ -74,6 +74,9 @@ def test_state_of_another_job_or_a_short_file_is_refused(tmp_path: Path) -> None
     job(3, seed=1).save(tmp_path / "state")
     with pytest.raises(StateMismatch, match="another job"):
         Synthetic(SMALL).load(tmp_path / "state")
+    job(51, steps=60).save(tmp_path / "longer")
+    with pytest.raises(StateMismatch, match="another job"):
+        Synthetic(SMALL).load(tmp_path / "longer")
     raw = (tmp_path / "state").read_bytes()
     for harm in (raw[:-1], b"", raw + b"x"):
         (tmp_path / "state").write_bytes(harm)

@@ -182,8 +182,8 @@ INLINE int is_live(struct __sk_buff *skb, struct kill_switch *ks, const struct p
 		return is_live_udp(skb, p);
 	case IPPROTO_ICMP:
 		return 1;
-	default: /* a later fragment, or a protocol whose connections are not known here */
-		return p->fragment_units != 0;
+	default: /* a protocol whose connections are not known here */
+		return 0;
 	}
 }
 
