@@ -66,8 +66,7 @@ class Ticks:
         now_s, protocol = cluster.now_s, cluster.protocol
         if self._first_s == inf:
             return
-        loud = any(map(_is_loud, effects))
-        if self._sends_otherwise(cluster, event) or (loud and (ticked or _may_help(cluster))):
+        if self._sends_otherwise(cluster, event) or (_is_loud(effects) and (ticked or _may_help(cluster))):
             due_s = now_s + protocol.control_period_s if ticked else self.next_s
             self.next_s = min(due_s, self._after_s(now_s, protocol.control_period_s))
         elif ticked:
@@ -100,12 +99,16 @@ def _may_help(cluster: Cluster) -> bool:
     return any(job.degraded or job.endangered for job in cluster.jobs.unfinished)
 
 
-def _is_loud(effect: do.Effect) -> bool:
-    if isinstance(effect, do.Record):
-        fact = effect.fact
-        if isinstance(fact, facts.Granted):
-            return fact.floor_bytes_per_s > 0.0
-        return type(fact) not in QUIET
-    if isinstance(effect, do.Tell):
-        return type(effect.message) not in QUIET
-    return isinstance(effect, do.Disconnect)
+def _is_loud(effects: Iterable[do.Effect]) -> bool:
+    """Return whether anything was decided that a tick may add to."""
+    for effect in effects:
+        if isinstance(effect, do.Record):
+            fact = effect.fact
+            if fact.floor_bytes_per_s > 0.0 if type(fact) is facts.Granted else type(fact) not in QUIET:
+                return True
+        elif isinstance(effect, do.Tell):
+            if type(effect.message) not in QUIET:
+                return True
+        elif isinstance(effect, do.Disconnect):
+            return True
+    return False

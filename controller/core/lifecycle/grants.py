@@ -160,9 +160,10 @@ def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
 
 def _follow_timetable(cluster: Cluster) -> None:
     """Count what has been sent, plan the rest, and set floors to what the plan gives for now."""
-    now_s = cluster.now_s
+    now_s, cluster.regrant_at_s = cluster.now_s, inf
+    if not cluster.flows.firm():
+        return
     count_sent(cluster)
-    cluster.regrant_at_s = inf
     if not (following := reservations(cluster)):
         return
     next_s, plan = min(reservation.start_s for _, reservation in following), Timetable()
@@ -195,6 +196,8 @@ def settle(cluster: Cluster) -> None:
     for new in zip(rows.flows, *_shared(cluster, rows), strict=True):
         flow, rate, _ = new
         before = flow.rate_bytes_per_s
+        if rate == before:
+            continue
         least_rise = LEAST_STREAM_RISE if flow.traffic_class is TrafficClass.PRESYNC else LEAST_RISE
         if before > rate * (1.0 + LEAST_FALL):
             fell.append(new)
@@ -224,27 +227,34 @@ def _shared(cluster: Cluster, rows: FlowRows) -> tuple[list[float], list[int]]:
 
     Streams of checkpoints share what is lent of the reserve on top.
     """
-    flows, paths = rows
-    bounds = [_bounds(flow, cluster.hosts[flow.source].connected) for flow in flows]
-    floor, cap = map(np.array, zip(*bounds, strict=True))
-    if cluster.policy.recoveries_first and any(flow.is_recovery for flow in flows):
+    flows, paths, is_stream, weight = rows
+    cap = np.array([flow.cap_bytes_per_s for flow in flows])
+    floor = np.minimum([flow.floor_bytes_per_s for flow in flows], cap)
+    hosts, others = cluster.hosts, len(flows) > np.count_nonzero(is_stream)
+    for row, flow in enumerate(flows):
+        if not hosts[flow.source].connected:
+            floor[row] = cap[row] = flow.rate_bytes_per_s
+    if cluster.policy.recoveries_first and others and any(flow.is_recovery for flow in flows):
         _raise_recoveries(cluster, rows, floor)
-    wants = Wants(cluster.network, paths, np.ones(len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, cluster.capacity.given_column)
-    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows])
-    if cluster.policy.borrows and (held_by[is_stream] != NO_LINK).any():
+    rates, held_by = cluster.policy.share(
+        Wants(cluster.network, paths, weight, floor, cap), cluster.capacity.given_column
+    )
+    if cluster.policy.borrows and np.count_nonzero(held_by[is_stream] != NO_LINK):
         # a sender that is not connected may have more than is left
         capacity = np.maximum(paths.load(rates, len(cluster.network.links)), cluster.capacity.lent_column)
-        most = np.where(is_stream, np.maximum(rates, cap), rates)
-        more = Wants(cluster.network, paths, wants.weight, rates, most)
-        raised, bound = cluster.policy.share(more, capacity)
-        rates, held_by = np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
+        most = np.maximum(rates, cap)
+        if others:
+            most = np.where(is_stream, most, rates)
+        raised, bound = cluster.policy.share(Wants(cluster.network, paths, weight, rates, most), capacity)
+        if others:
+            raised, bound = np.where(is_stream, raised, rates), np.where(is_stream, bound, held_by)
+        rates, held_by = raised, bound
     return rates.tolist(), held_by.tolist()
 
 
 def _raise_recoveries(cluster: Cluster, rows: FlowRows, floor: Floats) -> None:
     """Raise the floors of recoveries to all that other floors leave of their ways, the shortest recovery first."""
-    flows, paths = rows
+    flows, paths, _, _ = rows
     left = cluster.capacity.given_column - paths.load(floor, len(cluster.network.links))
     connected = [cluster.hosts[flow.source].connected for flow in flows]
     recoveries = [n for n, flow in enumerate(flows) if flow.is_recovery and connected[n]]

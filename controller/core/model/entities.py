@@ -21,8 +21,11 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from controller.core.admission.schedule import Reservation
 from controller.core.network.links import Network, PathCache, Paths, RouteInstallation
+from controller.numerics.arrays import Floats, Mask
 from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
 from topologies.units import format_duration
@@ -293,10 +296,12 @@ class JobTable(dict[str, JobState]):
 
 
 class FlowRows(NamedTuple):
-    """Open flows in the order of their keys, and the links that each is shared on."""
+    """Open flows in the order of their keys, and the links that each is shared on; columns that change with the flows alone."""
 
     flows: list[CheckpointFlow]
     paths: Paths
+    is_stream: Mask  # of checkpoints
+    weight: Floats  # ones
 
 
 class OpenFlows(dict[str, CheckpointFlow]):
@@ -333,7 +338,8 @@ class OpenFlows(dict[str, CheckpointFlow]):
             for row, flow in enumerate(flows if held else ()):
                 if (route := held.get((flow.source, flow.destination))) is not None:
                     links[row] = tuple(dict.fromkeys((*links[row], *self._network.path(route.links))))
-            self._rows = FlowRows(flows, Paths.of(links))
+            is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
+            self._rows = FlowRows(flows, Paths.of(links), is_stream, np.ones(len(flows)))
         return self._rows
 
     def from_host(self, source: str) -> list[CheckpointFlow]:

@@ -131,6 +131,8 @@ class Connections:
 
     def _waits(self, link: Connection, deliver: Callable[[], None], *, to_host: bool) -> bool:
         """Return whether nothing arrives there now: what is delivered waits until something does."""
+        if not self._cut_off and not self._mute:
+            return False
         for waiting in (self._cut_off.get(link.host), self._mute.get((link.host, to_host))):
             if waiting is not None:
                 waiting.append(deliver)

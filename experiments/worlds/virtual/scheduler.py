@@ -63,9 +63,9 @@ class Scheduler:
 
     def run(self, until_s: float, after_each: Callable[[], None] | None = None) -> None:
         """Run all events up to that time; the time is `until_s` then."""
-        events = self._events
+        events, step = self._events, self.step
         while events and events[0][0] <= until_s:
-            self.step()
+            step()
             if after_each is not None:
                 after_each()
         self.now_s = max(self.now_s, until_s)

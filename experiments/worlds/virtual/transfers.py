@@ -57,7 +57,7 @@ class Transfers:
     def begin(self, machine: Machine, order: ado.StartSending) -> None:
         """Shake hands; then the flow begins."""
         env, to = self._env, order.destination.host
-        stored = machine.store.get((order.job, order.sequence))
+        stored = machine.store.of(order.job).get(order.sequence)
         self._begun += 1
         transfer = Transfer(order, f"{self._begun}", env.now_s, order.rate_bytes_per_s, stored)
         machine.transfers[order.job, to] = transfer
@@ -83,7 +83,7 @@ class Transfers:
             rotten = Failure("its bytes are not those of its manifest", own_fault=True)
             self._fail_later(machine, transfer, 0.0, rotten)
         elif (
-            target.store.get((stored.job, stored.sequence)) == stored
+            target.store.of(stored.job).get(stored.sequence) == stored
             and (stored.job, stored.sequence) not in target.disk.rotten
         ):
             # the receiver has it already, whole, and reports that to the sender; its own agent learns of it, as live

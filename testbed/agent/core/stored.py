@@ -28,6 +28,9 @@ class StoredCheckpoints(MutableMapping[Key, StoredCheckpoint]):
         if not of_job:
             del self._of[key[0]]
 
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and key[1] in self._of.get(key[0], ())
+
     def __iter__(self) -> Iterator[Key]:
         return ((job, sequence) for job, of_job in self._of.items() for sequence in of_job)
 
