@@ -39,7 +39,7 @@ from testbed.bounds import (
     Text,
     Ticket,
 )
-from testbed.program import Program
+from testbed.program import WITHIN, Program
 from topologies import keys
 from topologies.dimension import Dimension
 from topologies.spec import MAX_GPUS
@@ -84,6 +84,9 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS), keys.whole(1, MAX_GPUS)] = 1
     # by which a GPU model may have another speed: a name in its `speeds`
     workload_class: Annotated[Text | None, keys.text("a class of work", optional=True)] = None
+    # what it writes there, below its new folder (`RECLAIMNET_OUTPUT_DIRECTORY`), comes back as a folder of this name
+    output: Annotated[Annotated[str, Meta(max_length=255)] | None, keys.text(WITHIN, optional=True)] = None
+    returns_to: Text = ""  # the folder of its file, if it has an output
     index: Annotated[int, Meta(ge=0, le=MAX_ARRAY)] = 0  # in its array, from 1; 0: it is of none
 
 

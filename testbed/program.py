@@ -25,7 +25,7 @@ NO_SIGNAL: Final = "none"
 # SIGKILL and SIGSTOP cannot be caught
 SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _COMMAND: Final = keys.texts("a program and its arguments", repeats=True)
-_WITHIN: Final = "a relative path without `..`"
+WITHIN: Final = "a relative path without `..`"
 
 
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     # `itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used
     checkpoint_by: Annotated[Literal["itself", "criu"], keys.choice(("itself", "criu"))] = "itself"
     # in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`
-    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255), keys.text(_WITHIN)] = "checkpoint"
+    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255), keys.text(WITHIN)] = "checkpoint"
     # asks it for a checkpoint; `none`: it takes them of itself
     checkpoint_signal: Annotated[str, keys.choice((*SIGNALS, NO_SIGNAL))] = "SIGTERM"
     # with which it exits when it has checkpointed, to be started again
@@ -51,15 +51,20 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
         return None if self.checkpoint_signal == NO_SIGNAL else signal.Signals[self.checkpoint_signal]
 
 
+def is_within(path: str) -> bool:
+    """Return True if it is WITHIN."""
+    parts = path.split("/")
+    return "\0" not in path and ".." not in parts and "" not in parts
+
+
 def wrong(program: Program) -> tuple[str, object, str] | None:
     """Return (key, value, allowed) of the first value that no agent can run; None: there is none."""
     if not program.command[0]:
         return "command", program.command, "a program and its arguments"
     if program.working_directory and not program.working_directory.startswith("/"):
         return "working_directory", program.working_directory, "an absolute path"
-    parts = program.checkpoint_directory.split("/")
-    if "\0" in program.checkpoint_directory or ".." in parts or "" in parts:
-        return "checkpoint_directory", program.checkpoint_directory, _WITHIN
+    if not is_within(program.checkpoint_directory):
+        return "checkpoint_directory", program.checkpoint_directory, WITHIN
     if program.checkpoint_signal not in (*SIGNALS, NO_SIGNAL):
         return "checkpoint_signal", program.checkpoint_signal, f"one of {', '.join((*SIGNALS, NO_SIGNAL))}"
     return None

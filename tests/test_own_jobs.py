@@ -42,6 +42,13 @@ echo "has $RECLAIMNET_GPUS"
 exec "$(dirname "$0")/adding.sh"
 """
 WIDE = 'command = ["./wide.sh"]\ngpus = 2\nsteps = 300\nstep = "50 ms"\npayload = "100 kB"\n'
+MOVED = """
+command = ["sh", "-c", "n=$RECLAIMNET_ATTEMPT; echo $n > results/$n; echo wrote; test $n = 2 || sleep 100"]
+output = "results"
+steps = 10
+step = "1 s"
+payload = "1 kB"
+"""
 SUBMITTED = ("adding", "failing", "endless", "counting", "raising")
 
 
@@ -199,6 +206,12 @@ def check_an_array(run: Run) -> None:
     assert (again.returncode, "each-2_2 is each-2 once more" in again.stdout) == (0, True), again.stderr
     run.wait_for(f.JobFailed, job="each-2_2")
     assert "== attempt 1\nis 2 in" in command("logs", "each-2", "--attempt", "1").stdout
+    Path("moved.toml").write_text(MOVED)
+    assert command("submit", "moved.toml").returncode == 0
+    run.wait_until((run.out / "logs/jobs/moved.1.log").exists)
+    assert command("reclaim", run.wait_for(f.JobRunning, job="moved").host).returncode == 0
+    run.wait_until(Path("results/moved").exists)
+    assert [Path(f"results/moved/{n}").read_text() for n in (1, 2)] == ["1\n", "2\n"]
     absent = command("logs", "each-1", "--attempt", "7")
     assert (absent.returncode, "that wrote something: 1" in " ".join(absent.stderr.split())) == (2, True), absent.stderr
 

@@ -344,7 +344,7 @@ def _many(folder: Path) -> None:
         (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "'l' links to '/etc/shadow', out of"),
         (lambda folder: (folder / "l").symlink_to("../../x"), r"'l' links to '../../x', out of"),
         (_elsewhere, "is no directory any more"),
-        (_sparse, "1099511627776 bytes, and twice the job's payload"),
+        (_sparse, "1099511627776 bytes, and at most"),
         (_many, "more than 20 entries"),
     ],
 )

@@ -92,6 +92,8 @@ def changed(data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
 
 def _submission(source: str, data: dict[str, Any], name: str, folder: Path, count: int | None) -> Submission:
     job = read_job(Table(data), name, folder)
+    if job.output is not None:
+        job = structs.replace(job, returns_to=str(folder.absolute()))
     jobs = tuple(structs.replace(job, name=suffixed(job.name, f"-{n + 1}"), index=n + 1) for n in range(count or 0))
     return Submission(source, jobs or (job,), "name" in data)
 

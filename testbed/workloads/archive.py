@@ -87,13 +87,13 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
         raise
 
 
-def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
+def unpack(archive: Path, folder: Path, most_bytes: int, opened: IO[bytes] | None = None) -> ProgramProgress:
     """Make in an empty folder what `pack` read. StateMismatch: this is no archive of `pack`; OSError passes."""
     links: list[tuple[Path, str]] = []
     modes: list[tuple[Path, int]] = []
     left_bytes = most_bytes
     try:
-        with tarfile.TarFile(archive) as members:
+        with tarfile.TarFile(archive, fileobj=opened) as members:
             for number, member in enumerate(members):
                 path = folder / _safe(member.name)
                 if number >= MAX_ENTRIES:
@@ -149,7 +149,7 @@ def digest(folder: Path, most_bytes: int) -> bytes:
 def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
     """Return the folder's entries, in the order of the archive. CannotKeep: one of them cannot be archived."""
     if folder.is_symlink() or not folder.is_dir():
-        raise CannotKeep("the checkpoint directory is no directory any more")
+        raise CannotKeep("it is no directory any more")
     found: list[_Entry] = []
     size_bytes = 0
     for top, directories, files, fd in os.fwalk(folder, follow_symlinks=False, onerror=_raise):
@@ -162,7 +162,7 @@ def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
                 raise CannotKeep(f"{path!r} is no file, directory or symbolic link: it would not come back")
             if target and not (_stays_within(path, target) and _leads_within(folder, folder / path)):
-                raise CannotKeep(f"{path!r} links to {target!r}, out of the checkpoint directory")
+                raise CannotKeep(f"{path!r} links to {target!r}, out of its directory")
             if len(os.fsencode(path)) > LONGEST_PATH:
                 raise CannotKeep(f"{path[:80]!r}...: a path of more than {LONGEST_PATH} bytes")
             size_bytes += status.st_size if kind == stat.S_IFREG else 0
@@ -249,7 +249,7 @@ def _leads_within(folder: Path, link: Path) -> bool:
 
 
 def _too_large(size_bytes: int, most_bytes: int) -> str:
-    return f"{size_bytes} bytes, and twice the job's payload and a little are allowed: {most_bytes}"
+    return f"{size_bytes} bytes, and at most {most_bytes} are allowed"
 
 
 def _raise(error: OSError) -> None:

@@ -88,7 +88,7 @@ class ProgramRunner(ABC):
 
     def run(self) -> None:
         """Run until it is finished, or ordered to stop. CannotRun, StateMismatch, OSError pass."""
-        self._kept.mkdir(parents=True)
+        self._kept.mkdir(parents=True, exist_ok=True)
         if self._order.restore is not None:
             self._from = unpack(Path(self._order.restore), self._kept, self._most_bytes)
         self._step_now = self._from.step

@@ -16,14 +16,14 @@ HEAD_BYTES, TAIL_BYTES = 1 << 20, 4 << 20  # what is left of it then
 LOOK_S: Final = 1.0
 
 
-def output_file(folder: Path, job: str, attempt: int) -> Path:
+def output_file(folder: Path, job: str, attempt: int, kind: str = "log") -> Path:
     """Return the file of an attempt."""
-    return folder / f"{job}.{attempt}.log"
+    return folder / f"{job}.{attempt}.{kind}"
 
 
-def output_files(folder: Path, job: str) -> dict[int, Path]:
+def output_files(folder: Path, job: str, kind: str = "log") -> dict[int, Path]:
     """Return the files of a job that are there, by attempt, in order."""
-    parts = [(path, path.name.rsplit(".", 2)) for path in folder.glob("*.*.log")]
+    parts = [(path, path.name.rsplit(".", 2)) for path in folder.glob(f"[!.]*.*.{kind}")]
     return dict(sorted((int(attempt), path) for path, (name, attempt, _) in parts if name == job))
 
 

@@ -64,6 +64,10 @@ class Runner:
         take_gpus(start.slots)
         self._speed = start.speed
         announce_index(start.job)
+        if start.job.output is not None:
+            from testbed.workloads.returned import make_output_folder
+
+            make_output_folder(start.job, start.folder)
         if start.job.program is not None:
             from testbed.workloads.executable import run_program  # other jobs start without it
 

@@ -10,7 +10,7 @@ from testbed.bounds import LONGEST_JOB_BYTES
 from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
-from testbed.program import wrong
+from testbed.program import WITHIN, is_within, wrong
 from testbed.workloads import criu
 from testbed.workloads.base import BUILT_IN, load_workload, params_of, place_of
 
@@ -46,6 +46,8 @@ def cannot_run(spec: JobSpec) -> str:
 def cannot_be_made(spec: JobSpec) -> str:
     """Return the reason why the job is impossible even without a store (in virtual time); "" if it is possible."""
     try:
+        if spec.output is not None and not is_within(spec.output):
+            raise SpecError("output", spec.output, WITHIN)
         if spec.program is not None or spec.workload == EXECUTABLE:
             _check_program(spec)
         elif spec.workload in BUILT_IN:

@@ -41,6 +41,7 @@ from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
+from testbed.workloads.returned import SUFFIX
 from topologies.errors import SpecError
 from topologies.spec import Campus, Host, Role
 
@@ -317,6 +318,7 @@ def live_world(
         *out.glob("research-*.bin"),
         *out.glob("logs/*.log"),
         *out.glob(f"logs/{JOB_LOGS}/*.log"),
+        *out.glob(f"logs/{JOB_LOGS}/*.{SUFFIX}"),
     ):
         old.unlink()
     compile_once()

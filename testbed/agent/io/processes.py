@@ -23,6 +23,7 @@ from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Start, Started
 from testbed.workloads.output import LONGEST_BYTES, output_file, shorten
 from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
+from testbed.workloads.returned import pack_output
 
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
 LOG = logger("agent")
@@ -93,7 +94,7 @@ class JobProcesses:
         output = output_file(self._logs, *key)
         folder = ""
         try:
-            if spec.program is not None:  # gone at the store's next start, too
+            if spec.program is not None or spec.output is not None:  # gone at the store's next start, too
                 folder = f"{self._store.scratch(spec.name)}.program.{attempt}"
                 Path(folder).mkdir(mode=0o700, parents=True)
             path = None
@@ -122,6 +123,8 @@ class JobProcesses:
                     case Failed(reason=reason):
                         pass
                     case Exited():
+                        if spec.output is not None:
+                            await trio.to_thread.run_sync(pack_output, spec, attempt, Path(folder), self._logs)
                         outcome: m.Outcome = "failed"
                         if finished:
                             outcome = "finished"
