@@ -121,7 +121,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     network_socket: Path | None = None  # of the switches' controller, where this project's programs them
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
-    _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
+    # of each host that ever registered, and of each address of one, for Hellos of agents that are not known
+    _budgets: dict[str, Budget] = field(default_factory=dict)
     _unknown: AddressSlots = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
@@ -291,17 +292,26 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         known = self.core.cluster.hosts.get(message.host)  # the coordinator's own host has no agent
         if known is None or known.spec.address != ip_address(address):
             raise RemoteProtocolError(f"no host {message.host!r} of this campus has the address {address}")
-        await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
         # a number by which to know the agent again, and by which no reader of the journal can pass for it
         message = msgspec.structs.replace(message, incarnation=keyed(self.core.cluster.secret, message.incarnation))
+        if message.incarnation == known.incarnation:
+            await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
+        elif self._spend(address, HELLO_COST, channel.received_bytes) > 0.0:
+            self._spend(
+                address, -HELLO_COST, -channel.received_bytes
+            )  # it is read no further, and keeps no agent waiting
+            raise RemoteProtocolError(f"too many Hellos of agents that are not known come from {address}: try again")
         if why := not_yet(self.core.cluster, known, message, self.now_s):
             raise RemoteProtocolError(why)
         return message
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
         """Wait for the turn of an agent's message: after others' in any case, later if it sends too much."""
-        budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
-        await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
+        await trio.sleep(self._spend(host, words, size_bytes))
+
+    def _spend(self, who: str, words: float, size_bytes: int) -> float:
+        budget = self._budgets.setdefault(who, Budget(WORDS_PER_S, WORDS_AT_ONCE))
+        return budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time())
 
     def _agent_gone(self, host: str, peer: Peer[m.ToAgent], reason: str) -> None:
         if self.agents.get(host) is peer:

@@ -1,6 +1,7 @@
 """What peers do to a coordinator, over real sockets of the loopback: each loses its own connection and nothing else."""
 
 import logging
+import math
 import random
 import socket
 import struct
@@ -298,6 +299,26 @@ async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordin
     assert coordinator.host.core.cluster.jobs["a"].attempt == order.attempt
     await first.out.send(m.Heartbeat(1, []))
     assert isinstance(await first.heard(), m.HeartbeatAck)
+
+
+async def test_strangers_on_a_host_spend_nothing_of_its_agents_budget(coordinator: Running) -> None:
+    """Long Hellos under another number had kept its heartbeats waiting until its lease was over."""
+    first = await coordinator.welcome(incarnation=1)
+    coordinator.host.handle(submitted("a"))
+    assert isinstance(await first.heard(), m.StartJob)
+    long, reasons = m.Hello("h1", 2, 7200, [], held(MAX_STORED), [], True), list[str]()
+    for _ in range(math.ceil(2.0 * host.WORDS_AT_ONCE * host.BYTES_A_WORD / len(host.AGENT_IN.encode(long)))):
+        stranger = Agent(await coordinator.connect())
+        await stranger.out.send(long)
+        refused = await stranger.heard()
+        assert isinstance(refused, m.Refused)
+        reasons.append(refused.reason)
+    assert "lease" in reasons[0]
+    assert "too many Hellos" in reasons[-1]
+    with trio.fail_after(1.0):
+        await first.out.send(m.Heartbeat(1, []))
+        assert isinstance(await first.heard(), m.HeartbeatAck)
+        await coordinator.welcome(incarnation=1)  # which is known
 
 
 async def test_an_agent_that_connects_again_takes_its_old_connections_place(coordinator: Running) -> None:
