@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from controller.host import AGENT_PORT
 from controller.persistence.journal import read_facts
 from testbed import messages as m
 from testbed.agent.config import DATA_PORT
+from testbed.emulation.safety.cleaning import marked_processes
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from testbed.wire import Codec
@@ -28,7 +30,8 @@ from tests.live_campus import Run, command, live, running
 from topologies.presets import three_tier
 
 pytestmark = [*live, pytest.mark.timeout(150)]
-NOBODY = 65_534
+NOBODY, DAEMON = 65_534, 1
+ROOT = Path(__file__).parents[1]
 HELLO: Codec[m.FromAgent] = Codec(m.FromAgent)
 HOSTS = 3
 SPEC = three_tier(HOSTS, 3, 1)  # as `up` makes it
@@ -91,6 +94,37 @@ def test_no_file_of_a_campus_is_readable_for_others(campus: Run) -> None:
     roots = [campus.out, known.run_dir, known.run_dir / "logs", Path("/var/tmp/reclaimnet") / known.id]
     assert any(path.is_file() for path in roots[-1].rglob("*")), "a checkpoint is stored"
     assert sorted(as_nobody(reads, *roots)) == [str(campus.out / name) for name in ("commands", "job.toml")]
+
+
+def test_no_ledger_of_another_user_keeps_an_owner_from_his_host(campus: Run) -> None:
+    """In /tmp anybody can write that a campus with such a host runs, or something that is never read to its end."""
+    fakes = """
+        import json, os, sys
+        os.makedirs("/tmp/reclaimnet", exist_ok=True)
+        with open("/tmp/reclaimnet/fake.ledger", "w") as file:
+            print(sys.argv[1], file=file)
+        os.mkfifo("/tmp/reclaimnet/pipe.ledger")
+        print(json.dumps(True))
+    """
+    assert not Path("/tmp/reclaimnet").exists(), "nobody else's campus stands there"
+    looks = "import json, sys; sys.path.insert(0, sys.argv[1]); from testbed.emulation.safety import living; "
+    looks += "print(json.dumps([each.id for each in living.running_campuses() if 'h1' in each.hosts]))"
+    known = the_campus(campus)
+    try:
+        as_nobody(fakes, json.dumps(campus.ledger()[0] | {"id": "fake"}))
+        root = {"user": DAEMON, "group": DAEMON, "extra_groups": []}
+        found = subprocess.run([sys.executable, "-c", looks, ROOT], capture_output=True, text=True, timeout=20, **root)
+    finally:
+        shutil.rmtree("/tmp/reclaimnet")
+    if "Permission denied" in found.stderr:
+        pytest.skip("the source is for its user alone")
+    assert json.loads(found.stdout) == [known.id], found.stderr
+
+
+def test_a_shell_of_up_is_known_to_be_of_the_campus(campus: Run) -> None:
+    """`clean --running` ends what is marked; it had left these."""
+    shells = [Path(f"/proc/{each['pid']}/cmdline").read_bytes() for each in marked_processes(the_campus(campus).id)]
+    assert any(b"until [ -e" in words for words in shells)
 
 
 def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:

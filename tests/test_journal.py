@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sqlite3
+import threading
+import time
 from pathlib import Path
 from threading import Thread
 
@@ -59,6 +61,34 @@ def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(
     assert path.with_name("j.sqlite-wal").stat().st_size <= log_bytes + (64 << 10)
     journal.close()
     assert sum(1 for _ in read_facts(path)) == facts_at_once + 2
+
+
+def test_the_log_beside_a_journal_stays_short_however_much_is_written_while_it_is_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that never pauses, and a carrier that is never alone with the log: 296 MB lay beside a journal of 11."""
+    monkeypatch.setattr(journals, "LONGEST_LOG_PAGES", 100)
+    journal, log = Journal(tmp_path / "j.sqlite"), tmp_path / "j.sqlite-wal"
+    journal.fold_elsewhere()
+    over = threading.Event()
+
+    def carry() -> None:
+        while not over.wait(0.01):
+            journal.fold_in()
+
+    carrier = threading.Thread(target=carry)
+    carrier.start()
+    for number in range(3000):
+        journal.begin()
+        journal.append_input(float(number), ev.Woke())
+        journal.append_fact(float(number), facts.HostReturned("h" * 64))
+        journal.commit()
+        time.sleep(0.0003)
+    over.set()
+    carrier.join()
+    assert log.stat().st_size < 8 << 20, "of 25"
+    journal.close()
+    assert sum(1 for _ in read_facts(tmp_path / "j.sqlite")) == 3000
 
 
 def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:

@@ -325,6 +325,11 @@ def _elsewhere(folder: Path) -> None:
     folder.symlink_to("/etc")
 
 
+def _setuid(folder: Path) -> None:
+    (folder / "tool").touch()
+    (folder / "tool").chmod(0o4755)
+
+
 def _sparse(folder: Path) -> None:
     with (folder / "huge").open("wb") as file:
         file.truncate(1 << 40)
@@ -343,6 +348,7 @@ def _many(folder: Path) -> None:
         (lambda folder: os.mkfifo(bytes(folder) + b"/p\n\xff"), r"'p\\n\\udcff' is no file"),
         (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "'l' links to '/etc/shadow', out of"),
         (lambda folder: (folder / "l").symlink_to("../../x"), r"'l' links to '../../x', out of"),
+        (_setuid, r"'tool' runs as its owner \(setuid\)"),
         (_elsewhere, "is no directory any more"),
         (_sparse, "1099511627776 bytes, and at most"),
         (_many, "more than 20 entries"),

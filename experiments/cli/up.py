@@ -31,6 +31,7 @@ from experiments.worlds.live.operator import JOB_LOGS
 from experiments.worlds.live.world import LiveWorld, live_row
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.safety.ledger import MARK
 from testbed.own_programs import own_program
 from topologies.spec import Campus, Role
 
@@ -116,7 +117,8 @@ class _CommandLine(CLI):  # type: ignore[misc]
         """Run a command of the shell: sh COMMAND. When `up` is interrupted meanwhile, all that it has started ends with it."""
         # at a terminal the whole foreground group gets an interrupt, and only that may read what is typed
         apart = None if sys.stdin.isatty() else 0
-        with subprocess.Popen(line, shell=True, process_group=apart) as shell:
+        environment = {**os.environ, MARK: self.mn.id}  # by which `clean --running` finds it
+        with subprocess.Popen(line, shell=True, process_group=apart, env=environment) as shell:
             try:
                 shell.wait()
             except BaseException:

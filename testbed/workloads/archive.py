@@ -161,6 +161,8 @@ def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
             target = os.readlink(name, dir_fd=fd) if kind == stat.S_IFLNK else ""
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
                 raise CannotKeep(f"{path!r} is no file, directory or symbolic link: it would not come back")
+            if kind == stat.S_IFREG and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                raise CannotKeep(f"{path!r} runs as its owner (setuid): it would not come back so")
             if target and not (_stays_within(path, target) and _leads_within(folder, folder / path)):
                 raise CannotKeep(f"{path!r} links to {target!r}, out of its directory")
             if len(os.fsencode(path)) > LONGEST_PATH:
