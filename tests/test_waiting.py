@@ -15,7 +15,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import MOST_FAILED_FETCHES, OVER, CheckpointFlow, JobState, Phase
 from testbed import messages as m
-from tests.world import a_running_job, a_world, job
+from tests.world import a_running_job, a_world, calm_and_finish, job
 from topologies.spec import TrafficClass
 
 
@@ -190,3 +190,24 @@ def test_the_page_says_of_each_phase_what_ends_it() -> None:
     page = (Path(__file__).parents[1] / "docs/how/job.md").read_text()
     missing = [phase for phase in Phase if phase not in OVER and f"| `{phase}` |" not in page]
     assert missing == []
+
+
+def test_a_host_that_is_toggled_twice_a_second_does_not_get_the_job_again_and_again() -> None:
+    """It had got it twelve times in seven seconds; when its owner leaves it alone, the job goes on there."""
+    world = a_world(1, 0, buildings=1)
+    host = world.running(until_s=30.0)
+    for at_s in [30.0 + 0.5 * n for n in range(14)]:
+        world.at(at_s, lambda: world.reclaim(host))
+        world.at(at_s + 0.25, lambda: world.give_back(host))
+    world.run(37.0)
+    given = [fact.attempt for fact in world.of(f.JobDispatched)]
+    assert len(given) <= 3
+    world.run(37.0 + 21.0 * world.protocol.lease_s)
+    assert world.jobs["a"].phase is Phase.RUNNING
+    last_s = world.at_s(f.JobDispatched)[-1]
+    world.reclaim(host)
+    world.run(world.now_s + 5.0)
+    world.give_back(host)
+    world.run(world.now_s + 2.0)
+    assert world.at_s(f.JobDispatched)[-1] > last_s, "it had stayed lent: it gets the job at once"
+    calm_and_finish(world)

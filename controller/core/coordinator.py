@@ -242,6 +242,8 @@ class Coordinator:
         next_s = min(next_s, cluster.next_timeout_s(), cluster.leases.next_s(), cluster.installation.due_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
+        if cluster.resting:
+            next_s = min(next_s, *cluster.resting.values())
         return next_s
 
     @property
@@ -320,6 +322,8 @@ class Coordinator:
             network_silent(cluster)
         if cluster.requeued:
             resume_requeued(cluster)
+        if cluster.resting:
+            membership.end_rests(cluster)
         if now_s >= cluster.next_timeout_s():
             retry_overdue(cluster)
         cluster.rates_stale |= now_s >= cluster.regrant_at_s

@@ -20,6 +20,17 @@ from controller.core.model.cluster import Cluster, present
 from controller.core.model.entities import HostState, Phase
 from testbed.messages import OwnerReclaims
 
+# A host that is taken so soon after it was lent gets no job for a lease when it is lent again, then for twice as long, and so on.
+# One that was toggled twice a second got the same job twelve times in seven seconds, and each time it began to fetch its state.
+MOMENT_LEASES, MAX_REST_LEASES = 2.0, 20.0
+
+
+def end_rests(cluster: Cluster) -> None:
+    """Offer the GPUs of hosts that have rested."""
+    for name in [name for name, until_s in cluster.resting.items() if until_s <= cluster.now_s]:
+        del cluster.resting[name]
+        offer_all(cluster, cluster.hosts[name])
+
 
 def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
     """Give up a lost connection: nothing is sent there, nothing new starts there, its jobs are fenced."""
@@ -79,7 +90,11 @@ def end_leases(cluster: Cluster) -> None:
 
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
     """Move what runs there, with notice; without, or when the notice is over, it is dead already."""
-    now_s, announced = cluster.now_s, host.reclaim_at_s is not None
+    now_s, announced, lease_s = cluster.now_s, host.reclaim_at_s is not None, cluster.protocol.lease_s
+    if host.lent:
+        in_a_moment = now_s - host.lent_at_s < MOMENT_LEASES * lease_s
+        host.rest_s = min(max(lease_s, 2.0 * host.rest_s), MAX_REST_LEASES * lease_s) if in_a_moment else 0.0
+        cluster.resting.pop(host.name, None)
     for claim in message.stopped:
         if job := present(cluster, host, claim.job, claim.attempt):
             job.did(claim.step)
@@ -115,7 +130,9 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
 
 def lent_again(cluster: Cluster, host: HostState) -> None:
     """Record that the owner has returned the host: jobs there need not leave, and its copies are in reach."""
-    host.lent, host.reclaim_at_s = True, None
+    host.lent, host.reclaim_at_s, host.lent_at_s = True, None, cluster.now_s
+    if host.rest_s > 0.0:
+        cluster.resting[host.name] = cluster.now_s + host.rest_s
     cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
     cluster.record(facts.HostReturned(host.name))

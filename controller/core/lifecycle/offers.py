@@ -78,7 +78,7 @@ def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0)
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
     """Offer a GPU that has become idle, unless it has to stay as a spare; or give it to the backlog."""
-    if not host.usable or host.free_gpus <= len(cluster.offers_of(host)):
+    if not host.usable or host.name in cluster.resting or host.free_gpus <= len(cluster.offers_of(host)):
         return
     for name, home in cluster.homes.items():  # the first interrupted first
         if home == host.name and cluster.jobs[name].spec.gpus <= host.free_gpus:
@@ -103,7 +103,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
 
 def _idle_gpus(cluster: Cluster) -> int:
     """Return how many GPUs of volunteers are free, offered or not."""
-    return sum(host.free_gpus for host in cluster.volunteers if host.usable)
+    return sum([host.free_gpus for host in cluster.volunteers if host.usable and host.name not in cluster.resting])
 
 
 def gpus_behind(cluster: Cluster, offer: Offer) -> int:

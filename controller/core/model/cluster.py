@@ -69,6 +69,9 @@ class Cluster:
     offers_made: int = 0
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
+    resting: dict[str, float] = field(
+        default_factory=dict
+    )  # host, lent and taken in a moment before -> when it gets jobs
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> until when its phase may last (`reconcile`)
@@ -279,10 +282,11 @@ class Cluster:
         return job.spec.step_s / self.speed(job)
 
     def fit_hosts(self, job: JobState) -> Set[str]:
-        """Return the hosts other than those that lately failed to take a checkpoint of the job."""
+        """Return the hosts other than those that rest, or lately failed to take a checkpoint of the job."""
         if not job.unfit:
-            return self.hosts.keys()
-        return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
+            return self.hosts.keys() - self.resting.keys() if self.resting else self.hosts.keys()
+        unfit = job.unfit
+        return {name for name in self.hosts if unfit.get(name, -inf) <= self.now_s and name not in self.resting}
 
     def jobs_on(self, host: HostState) -> list[JobState]:
         """Return the jobs whose attempt is there, by name; jobs that only have GPUs reserved there are none of them."""

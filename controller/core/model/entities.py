@@ -203,6 +203,8 @@ class HostState:
     incarnation: int = -1  # of the agent that registered last; -1: none ever did
     data_port: int = 0  # where it takes transfers
     lent: bool = False  # its owner has not taken it
+    lent_at_s: float = -inf  # since when
+    rest_s: float = 0.0  # for how long it gets no job when it is lent again: it was taken in a moment
     reclaim_at_s: float | None = None  # when a notice that runs there ends
     closures: int = 0  # how often its owner has taken it, as last reported: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
