@@ -134,7 +134,7 @@ class Journal:
     def fold_in(self) -> None:
         """Carry what the log beside the journal holds into it; called in a thread, so that no event waits for the disk.
 
-        A log that has grown long begins anew: for the little that was written meanwhile an event does wait.
+        A log that has grown long is begun again: for the little that was written meanwhile an event does wait.
         """
         if self._beside is not None:
             _, pages, _ = self._beside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
