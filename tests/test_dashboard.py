@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,18 @@ def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
         for b in boxes[:n]:
             apart = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
             assert apart or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+
+    for trunk in (link for link in drawn["links"] if link.get("d") and link["tree"]):
+        corners = [(0.0, 0.0)]
+        for way, first, second in re.findall(r"([MVH])([\d.]+)(?:,([\d.]+))?", trunk["d"]):
+            x, y = corners[-1]
+            corners.append(
+                {"M": (float(first), float(second or 0)), "V": (x, float(first)), "H": (float(first), y)}[way]
+            )
+        for (x0, y0), (x1, y1) in pairwise(corners[1:]):
+            for box in (box for box in boxes if box["kind"] == "host"):
+                beside = max(x0, x1) <= box["x"] or min(x0, x1) >= box["x"] + box["w"]
+                assert beside or max(y0, y1) <= box["y"] or min(y0, y1) >= box["y"] + box["h"], trunk
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,11 @@ class _Node:
 
 
 def layout(campus: Campus) -> Row:
-    """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}], "access"}.
+    """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [...], "access": [...]}.
 
     Cores stand side by side, each switch under the first that it hangs on; other trunks are in no `tree`. Links are in
-    the campus's order. `access`: {d, x, y, rates} of the cables from each switch to its hosts, drawn as one.
+    the campus's order: {a, b, rate, tree}, those between switches with their line and the place of its label {d, x, y}.
+    `access`: {d, x, y, rates} of the cables from each switch to its hosts, drawn as one.
     """
     cores = [switch.name for switch in campus.switches if switch.tier is Tier.CORE]
     roots = cores if len(cores) > 1 else [Routes(campus).root]
@@ -106,10 +107,27 @@ def layout(campus: Campus) -> Row:
         }
         for link in campus.links
     ]
+    for row in links:
+        if row["a"] in switches and row["b"] in switches:
+            row |= _trunk(nodes[row["a"]], nodes[row["b"]], bool(row["tree"]))
     width, height = root.width + 2 * MARGIN, top + root.height + MARGIN
     access = [_access(campus, switch.name, nodes) for switch in campus.switches if made[switch.name].hosts]
     small = chip is SMALL_CHIP
     return {"width": width, "height": height, "small": small, "nodes": nodes, "links": links, "access": access}
+
+
+def _trunk(one: Row, other: Row, in_tree: bool) -> Row:
+    """Return the cable between two switches as a line, and the place of its label; past the lines above by its gutter."""
+    upper, lower = sorted((one, other), key=lambda node: float(node["y"]))
+    x, to_x, to_y = upper["x"] + upper["w"] / 2, lower["x"] + lower["w"] / 2, lower["y"]
+    y = upper["y"] + (upper["h"] if upper["y"] < to_y else 0.0)
+    if not in_tree:
+        line = f"M{x + 8:g},{y:g}L{to_x + 8:g},{to_y:g}"
+    elif (gutter := lower["gutter"]) is not None:
+        line = f"M{x:g},{y:g}V{y + 16:g}H{gutter:g}V{to_y - 12:g}H{to_x:g}V{to_y:g}"
+    else:
+        line = f"M{x:g},{y:g}V{(y + to_y) / 2 - 8:g}H{to_x:g}V{to_y:g}"
+    return {"d": line, "x": to_x + 6, "y": to_y - 8}
 
 
 def _access(campus: Campus, switch: str, nodes: dict[str, Row]) -> Row:

@@ -57,17 +57,14 @@ export class CampusMap {
         this.cables[number] = { host: a.kind === "host" ? link.a : link.b, up: a.kind === "host" ? 0 : 1, link };
         return;
       }
-      const [top, low] = a.y <= b.y ? [a, b] : [b, a];
-      const [x0, y0, x1, y1] = [top.x + top.w / 2, top.y + top.h, low.x + low.w / 2, low.y];
-      const middle = (y0 + y1) / 2;
-      const d = low.gutter != null && link.tree ? `M${x0},${y0}V${y0 + 16}H${low.gutter}V${y1 - 12}H${x1}V${y1}` : link.tree && y1 > y0 ? `M${x0},${y0}V${middle - 8}H${x1}V${y1}` : `M${x0 + 8},${y0}L${x1 + 8},${y1}`;
+      const { d, x, y } = link;
       const thick = Math.max(3, Math.min(9, 2 * (Math.log10(Math.max(link.rate, 1)) - 4.6)));
       const g = add(layer, "g", { "data-tip": "" });
       const base = add(g, "path", { d, class: "cable", "stroke-width": thick });
       const granted = add(g, "path", { d, class: "granted", "stroke-width": 0 });
       const used = add(g, "path", { d, class: "used", "stroke-width": 0 });
       if (!link.tree) base.setAttribute("stroke-dasharray", "5 4");
-      const label = add(layer, "text", { x: x1 + 6, y: y1 - 8, class: "rate" }, this.format.rate(link.rate));
+      const label = add(layer, "text", { x, y, class: "rate" }, this.format.rate(link.rate));
       this.cables[number] = { trunk: g, base, granted, used, label, thick, link };
     });
   }

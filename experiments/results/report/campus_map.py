@@ -30,19 +30,13 @@ class Use:
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Return the picture, as SVG; trunks beside the tree are dashed."""
     campus, drawn = context.campus, layout(context.campus)
-    nodes, switches = drawn["nodes"], campus.switch_by_name
-    trunks = []
-    for link in drawn["links"]:
-        if link["a"] in switches and link["b"] in switches:
-            upper, lower = sorted((nodes[link["a"]], nodes[link["b"]]), key=lambda node: float(node["y"]))
-            trunks.append((upper, lower, link))
     page = render(
         Path(__file__).with_name("campus_map.html"),
         width=drawn["width"] + RATE,
         height=drawn["height"],
-        nodes=nodes,
+        nodes=drawn["nodes"],
         small=drawn["small"],
-        trunks=trunks,
+        trunks=[link for link in drawn["links"] if "d" in link],
         access=drawn["access"],
         switches=campus.switches,
         hosts=[(campus.host_by_name[name], use) for name, use in _uses(facts, context).items()],
