@@ -37,7 +37,8 @@ storage. (To write to the storage alone, as Slurm's row does, was tried: on four
 GPU-hours, with copies 9.9.)
 
 Not modelled: pipelines of several stages. So it is open what happens when two neighbours are taken together. It is
-also open how a shadow slows later stages down until a new node has joined.
+also open how a shadow slows later stages down until a new node has joined. A replica keeps up with its job whatever the speed
+of its GPU.
 """
 
 from __future__ import annotations
