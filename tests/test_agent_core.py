@@ -334,6 +334,7 @@ def test_a_job_that_is_asked_to_end_is_ended_with_grace_and_said_to_be_stopped_w
     assert said(asked, m.JobEnded) == []
     assert core.running["a"].phase is AttemptPhase.ENDING
     assert core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.1) == []
+    assert ordered(core, m.Migrate("a", 1, STANDBY, 1e6, 0.05), 11.1) == []
     assert of(core.handle(ev.Woke(), 11.2), do.TakeSnapshot) == []
     gone = core.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "failed", 9, reason="ended")), 12.0)
     [ended] = said(gone, m.JobEnded)
@@ -356,13 +357,6 @@ def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:
 def test_order_about_a_job_that_is_not_here_is_answered_by_its_end(order: m.ToAgent) -> None:
     [told] = said(ordered(running(), order, 10.5), m.JobEnded)
     assert (told.job, told.outcome, told.reason) == ("b", "stopped", "it is not here")
-
-
-def test_a_job_that_is_asked_to_end_does_not_move() -> None:
-    core = running()
-    ordered(core, m.StopJob("a", 1, 60.0), 10.5)
-    assert ordered(core, m.Migrate("a", 1, TARGET, 1e6, 1.0), 10.6) == []
-    assert of(core.handle(ev.Woke(), 11.7), do.TakeSnapshot) == []
 
 
 def test_an_older_attempt_is_refused_and_the_same_one_again_is_no_second() -> None:

@@ -263,7 +263,7 @@ FORGED = {
     "ARP probe": arp(op="who-has", psrc="0.0.0.0"),
     "ARP behind a tag": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1Q(vlan=5) / arp(psrc=OTHER)[ARP],
     "ARP cut short": bytes(arp())[:30],
-    "ARP with long hardware addresses": arp(hwlen=7),
+    "ARP with long hardware addresses": bytes(arp()).replace(b"\x08\x00\x06\x04", b"\x08\x00\x07\x04"),
     "IPv6": ip6() / UDP(),
     "IPv6 behind a tag": ETHER / Dot1Q(vlan=5) / (ip6() / UDP()).payload,
 }
@@ -333,6 +333,9 @@ def test_what_is_beyond_its_bucket_is_dropped_and_what_has_room_goes_on(port: Po
         port.table.set(0, rule(AMPLE, Limit(1, 14_000)))
         assert sent(port, research, 30)[2] == 10
         assert sent(port, checkpoint, 5)[:2] == (0, 5)
+        port.table.set(0, rule(Limit(1, 14_000), Limit(1, 29_000)))
+        assert sent(port, checkpoint, 30) == (10, 20, 10)  # what was refused costs the link nothing
+        assert sent(port, research, 30)[2] == 20
         port.table.set(0, rule())
         frame = bytes(tcp4(payload=1_000))
         run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))

@@ -449,13 +449,9 @@ async def test_room_is_taken_as_bytes_come_and_no_earlier(tmp_path: Path) -> Non
             assert chunks_of(wanted.chunks, 512)[0] == 1  # the verified one was kept
 
 
-async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
-        options = {"address": address, "idle_timeout_s": 0.1}
-        await pair.fails(pair.ingest(content(1)), "no sign of life", retryable=True, **options)
-
-
-async def test_acknowledged_bytes_are_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_receiver_that_never_answers_is_given_up_once_no_more_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = list(range(40))
     monkeypatch.setattr("testbed.transfer.send.unacknowledged_bytes", lambda _: left.pop() if left else 0)
     async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
