@@ -82,7 +82,11 @@ def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> None:
     page, found = write_beside(out, folders)
     table = Table("", "", *(Column(str(folder), justify="right") for folder in folders), title="at real scale")
     for row in found:
-        table.add_row(row.section, row.label, *(row.told(run) for run in range(len(folders))))
+        table.add_row(
+            row.section,
+            row.label,
+            *(f"{cell} ({note})" if note else cell for cell, note in zip(row.cells, row.notes, strict=True)),
+        )
     console.print(table)
     console.print(f"{page}", highlight=False)
     update_index(out)

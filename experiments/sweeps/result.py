@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,19 +144,16 @@ class SweepResult:
         contests: dict[Text, list[tuple[Text, str]]] = {}
         for values, policy in self._cells:
             contests.setdefault(values if has_policies else (), []).append((values, policy))
-        for figure in self.shown:
-            if figure not in ASIDE:
-                for values, cells in contests.items():
-                    at = ", ".join(f"{key} {value}" for key, value in values)
-                    if told := self._winner(figure, cells):
-                        yield words_of(figure), f"at {at}: {told}" if at else told
+        for figure, (values, cells) in product((name for name in self.shown if name not in ASIDE), contests.items()):
+            at = ", ".join(f"{key} {value}" for key, value in values)
+            if told := self._winner(figure, cells):
+                yield words_of(figure), f"at {at}: {told}" if at else told
 
     def _winner(self, figure: str, cells: Sequence[tuple[Text, str]]) -> str:
         """Return the best mean and, of each other, by how much it is behind; level: the 95 % interval holds 0."""
         rows = {(row.values, row.policy): row for row in self.rows if row.figure == figure and row.mean is not None}
-        ranked = sorted(
-            filter(rows.__contains__, cells), key=lambda cell: rows[cell].mean or 0.0, reverse=figure in MORE
-        )
+        known = [cell for cell in cells if cell in rows]
+        ranked = sorted(known, key=lambda cell: rows[cell].mean or 0.0, reverse=figure in MORE)
         if len(ranked) < 2:
             return ""
         names = {cell: cell[1] if len(self.plan.policies) > 1 else ", ".join(v for _, v in cell[0]) for cell in ranked}
@@ -167,14 +164,12 @@ class SweepResult:
             apart = both.difference
             if apart.low is None or apart.high is None:
                 return f"not judged: below {ENOUGH_SEEDS} seeds there is no interval; best mean: {names[best]}"
-            mean, *ends = (
-                written(figure, each) for each in (abs(apart.mean), *sorted(map(abs, (apart.low, apart.high))))
-            )
-            if apart.low * apart.high > 0.0:
-                behind.append(f"{names[cell]} by {mean} ({ends[0]} to {ends[1]})")
+            is_behind, ends = apart.low * apart.high > 0.0, [apart.low, apart.high]
+            low, high = (written(figure, each) for each in (sorted(map(abs, ends)) if is_behind else ends))
+            if is_behind:
+                behind.append(f"{names[cell]} by {written(figure, abs(apart.mean))} ({low} to {high})")
             else:
-                low, high = (written(figure, each) for each in (apart.low, apart.high))
-                level.append(f"{names[cell]}" + ("" if low == high else f" (apart {low} to {high})"))
+                level.append(names[cell] + ("" if low == high else f" (apart {low} to {high})"))
         mine = f"{names[best]}, {written(figure, rows[best].mean)}"
         won = f"{mine}, is level with {', '.join(level)}" if level else f"{mine}, wins"
         return f"{won}; ahead of {', '.join(behind)}" if behind else won

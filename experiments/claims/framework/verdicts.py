@@ -146,9 +146,11 @@ def _ends(value: Value) -> tuple[float, float]:
 
 
 def _shown(value: Value) -> str:
-    numbers = "no interval" if math.isinf(_ends(value)[0]) else ", ".join(_told(end, value) for end in _ends(value))
-    seeds = f"{value.seeds} seeds, " if math.isinf(_ends(value)[0]) else ""
-    return f"{_told(value.measured, value)} [{seeds}{numbers}] {'' if value.unit in TIMES else value.unit}".rstrip()
+    ends = _ends(value)
+    within = (
+        f"{value.seeds} seeds, no interval" if math.isinf(ends[0]) else ", ".join(_told(end, value) for end in ends)
+    )
+    return f"{_told(value.measured, value)} [{within}] {'' if value.unit in TIMES else value.unit}".rstrip()
 
 
 def _told(number: float, value: Value) -> str:

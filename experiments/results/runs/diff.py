@@ -41,15 +41,10 @@ class Difference(NamedTuple):
         """Return False if every run has the same."""
         return len(set(self.cells)) > 1 or any(self.parts)
 
-    def told(self, run: int) -> str:
-        """Return a run's figure, with its difference from the first run's."""
-        return self.cells[run] + (f" ({part})" if (part := part_words(self.parts[run])) else "")
-
-
-def part_words(part: float | None) -> str:
-    """Format a difference as "+12.5 %"; nothing where it is none or rounds to none."""
-    words = "" if part is None else f"{100.0 * part:+.1f} %"
-    return "" if words[1:] == "0.0 %" else words
+    @property
+    def notes(self) -> list[str]:
+        """Format the differences as "+12.5 %"; nothing where one is none or rounds to none."""
+        return [f"{100.0 * part:+.1f} %" if part and abs(part) >= 0.0005 else "" for part in self.parts]
 
 
 def differences(runs: Sequence[Summary]) -> Iterator[Difference]:
@@ -57,8 +52,7 @@ def differences(runs: Sequence[Summary]) -> Iterator[Difference]:
     for rows in zip(*map(tables.figures, runs), strict=True):
         if (name := rows[0].name) == "seed":
             continue
-        values = [run.real_scale.get(name, value_of(run, name)) for run in runs]
-        first = values[0]
+        first, *_ = values = [run.real_scale.get(name, value_of(run, name)) for run in runs]
         parts = (
             (value - first) / abs(first) if first and value is not None else 0.0 if value == first else None
             for value in values
@@ -91,12 +85,14 @@ def write_beside(out: Path, folders: Sequence[Path]) -> tuple[Path, list[Differe
         title=" beside ".join(folder.name for folder in folders),
         letters=letters,
         names=list(map(str, folders)),
-        pages=[quote(os.path.relpath(folder / PAGE, out)) if (folder / PAGE).exists() else "" for folder in folders],
+        pages=[
+            quote(os.fsencode(os.path.relpath(folder / PAGE, out))) if (folder / PAGE).exists() else ""
+            for folder in folders
+        ],
         verdicts=[tables.verdict(run) for run in runs],
         named={what: cells for what, cells in named.items() if len(set(cells)) > 1},
         alike={what: cells[0] for what, cells in named.items() if len(set(cells)) == 1},
         figures=found,
-        part_words=part_words,
         lost=stacked(lost, "Lost GPU time by part") if any(map(any, (row.values() for row in lost.values()))) else None,
         timelines=[_timeline(*each, longest_s) for each in zip(folders, runs, strict=True)],
         origin=None,

@@ -35,11 +35,7 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
         Path(__file__).with_name("runs.html"),
         title=f"Results in {folder.resolve().name}",
         generator=MADE_HERE,
-        runs=[
-            (each, *tables.verdict(each.summary), shown)
-            for (each, _), shown in zip(runs, tiles, strict=True)
-            if each.summary
-        ],
+        runs=[(each, *tables.verdict(summary), shown) for (each, summary), shown in zip(runs, tiles, strict=True)],
         labels=[label for label in labels if any(each.get(label, "-") != "-" for each in tiles)],
         choices={what: sorted({getattr(summary, what) for _, summary in runs}) for what in ("scenario", "policy")},
         others=[each for each in some if not each.summary],
