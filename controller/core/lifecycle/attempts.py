@@ -247,7 +247,7 @@ def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
 
 def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
     """Withdraw offers of the host until `keep` are left."""
-    for number in cluster.offers_of(host)[keep:]:
+    for number in cluster.queue.standing_at(host.name)[keep:]:
         cluster.queue.withdraw_offer(number)
 
 

@@ -78,7 +78,7 @@ def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0)
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
     """Offer a GPU that has become idle, unless it has to stay as a spare; or give it to the backlog."""
-    if not host.usable or host.name in cluster.resting or host.free_gpus <= len(cluster.offers_of(host)):
+    if not host.usable or host.name in cluster.resting or host.free_gpus <= len(cluster.queue.standing_at(host.name)):
         return
     for name, home in cluster.homes.items():  # the first interrupted first
         if home == host.name and cluster.jobs[name].spec.gpus <= host.free_gpus:
@@ -90,7 +90,8 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
         return
-    if _idle_gpus(cluster) - len(cluster.queue.standing()) <= cluster.terms.spare_gpus:  # all of them are kept
+    spares = cluster.terms.spare_gpus  # this one is beside them
+    if spares and _idle_gpus(cluster) - len(cluster.queue.standing()) <= spares:  # all of them are kept
         return
     cluster.offers_made += 1
     number, gpu = cluster.offers_made, cluster.campus.gpu_by_name[host.spec.gpu_model or ""]
@@ -115,7 +116,7 @@ def gpus_behind(cluster: Cluster, offer: Offer) -> int:
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
     """Offer each GPU that is free and not offered, when the event has been decided."""
-    cluster.freed += [host.name] * max(0, host.free_gpus - len(cluster.offers_of(host)))
+    cluster.freed += [host.name] * max(0, host.free_gpus - len(cluster.queue.standing_at(host.name)))
 
 
 def offer_freed(cluster: Cluster) -> None:

@@ -250,10 +250,6 @@ class Cluster:
         """Return the time at which the first awaited message is overdue; inf if none is awaited."""
         return min([wait.until_s for wait in self.timeouts.values()]) if self.timeouts else inf
 
-    def offers_of(self, host: HostState) -> list[int]:
-        """Return the numbers of the spot offers of a host that stand, in order."""
-        return [offer.offer_id for offer in self.queue.standing() if offer.host == host.name]
-
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Return the address, port and ticket to which a flow is sent."""
         host = self.hosts[flow.destination]

@@ -256,6 +256,7 @@ class OwnerHistory:
         self._first_s = inf
         self._departures = 0  # so far: what is lent from now on changes nothing of the past
         self._known: tuple[tuple[float, int], Floats, tuple[float, ...]] = ((inf, 0), np.empty(0), ())
+        self._bounded = np.empty(0), np.empty(0)  # departures of hosts, and the bounds of such numbers in a second
 
     def lend(self, host: str, now_s: float) -> None:
         """Note that the host is lent from now on; nothing new if it already was."""
@@ -316,7 +317,12 @@ class OwnerHistory:
             squares = self._head.squares - self._tail.squares
             days = max(0.0, (now_s - max(now_s - self._window_s, self._first_s)) / self._day_s)
             of_hosts, of_hosts_s, profile = pooled(events, lent_s, squares, days, *self._prior)
-            self._known = moment, upper_bounds(of_hosts, of_hosts_s), tuple(profile.tolist())
+            if not np.array_equal(
+                of_hosts, self._bounded[0]
+            ):  # departures are few, and quantiles of all hosts take long
+                self._bounded = of_hosts, upper_bounds(of_hosts, np.ones(len(of_hosts)))
+            with np.errstate(divide="ignore"):
+                self._known = moment, self._bounded[1] / of_hosts_s, tuple(profile.tolist())
         return self._known[1:]
 
     def too_short(self, needed_s: Floats, now_s: float) -> Floats:

@@ -26,6 +26,7 @@ Randomness and time are arguments: `draw` in [0, 1) decides the admission with p
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -140,6 +141,7 @@ class SpotQueue:
         self._interrupted: dict[str, _Waiting] = {}  # in order of interruption
         self._fresh: dict[str, _Waiting] = {}  # in order of submission
         self._offers: dict[int, Offer] = {}  # in order of offering
+        self._at = defaultdict[str, dict[int, None]](dict)  # the same by host
         self._gap_began_s: float | None = None  # the last offer; until there was one, the first event
 
     def __len__(self) -> int:
@@ -148,6 +150,10 @@ class SpotQueue:
     def waiting(self) -> list[str]:
         """Return the keys of the waiting jobs, the next to be served first."""
         return [*self._interrupted, *self._fresh]
+
+    def standing_at(self, host: str) -> list[int]:
+        """Return the numbers of the offers of a host, oldest first."""
+        return list(self._at.get(host, ()))
 
     def standing(self) -> list[Offer]:
         """Return the offers, oldest first."""
@@ -214,15 +220,20 @@ class SpotQueue:
                 return self._dispatch(waiting, made, now_s)
         if self.offer_ttl_s == 0.0:
             return Lapsed(offer_id)
-        self._offers[offer_id] = made
+        self._offers[offer_id], self._at[host][offer_id] = made, None
         return Standing(offer_id, made.expires_s)
 
     def withdraw_offer(self, offer_id: int) -> bool:
         """Withdraw an offer (its host was reclaimed or is used otherwise); False if it did not stand."""
-        withdrawn = self._offers.pop(offer_id, None)
+        withdrawn = self._take(offer_id) if offer_id in self._offers else None
         if withdrawn is not None:
             self.controller.lost(withdrawn.made_s)
         return withdrawn is not None
+
+    def _take(self, offer_id: int) -> Offer:
+        offer = self._offers.pop(offer_id)
+        del self._at[offer.host][offer_id]
+        return offer
 
     def cancel(self, key: str) -> bool:
         """Remove a waiting job, without counting it as having left; False if it did not wait."""
@@ -233,7 +244,7 @@ class SpotQueue:
         """Remove and return the offers whose time is over, oldest first."""
         over = [offer for offer in self._offers.values() if offer.expires_s <= now_s]
         for offer in over:
-            del self._offers[offer.offer_id]
+            self._take(offer.offer_id)
         return over
 
     def renege(self, now_s: float) -> list[Reneged]:
@@ -282,7 +293,7 @@ class SpotQueue:
         chosen = self.choose(waiting.job, suitable) if suitable else None
         if chosen is None:
             return None
-        return self._dispatch(waiting, self._offers.pop(chosen), now_s)
+        return self._dispatch(waiting, self._take(chosen), now_s)
 
     def _dispatch(self, waiting: _Waiting, offer: Offer, now_s: float) -> Dispatch:
         delay_s = now_s - waiting.since_s
