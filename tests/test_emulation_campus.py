@@ -18,7 +18,7 @@ from scapy.packet import Packet, Raw
 from testbed import identity
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import shaping
-from testbed.emulation.kernel import readback
+from testbed.emulation.kernel import holders, readback
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import KernelMismatch, SetupError, SpecError
@@ -220,6 +220,17 @@ def test_enforcement_is_attached_and_pinned_for_every_host(campus: LiveCampus) -
         assert pinned >= {"flows", "aggregate", "counters", "switch"}
 
 
+def test_a_holder_that_is_killed_before_its_namespace_stands_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holders, "NEXT_S", 0.5)
+    started = holders.Holders(3, {})
+    try:
+        os.kill(started.wait_forked()[1], signal.SIGKILL)
+        with pytest.raises(SetupError, match="did not answer"):
+            started.unshare()
+    finally:
+        started.close()
+
+
 def test_limits_of_the_kernels_programs_follow_the_rate_and_programs_taken_off_are_noticed() -> None:
     from testbed.enforcement import set_aggregate
 
@@ -228,7 +239,10 @@ def test_limits_of_the_kernels_programs_follow_the_rate_and_programs_taken_off_a
         net.set_link("h1", "s1", rate=GBIT_PER_S / 10)
         assert maps.aggregate.state().rate_bytes_per_s == 0  # no agent has set it
         set_aggregate(maps, 50e6)
+        open_before = len(list(Path("/proc/self/fd").iterdir()))
         net.set_link("h1", "s1", rate=GBIT_PER_S / 5)
+        net.set_link("h2", "s2", rate=GBIT_PER_S / 5)
+        assert len(list(Path("/proc/self/fd").iterdir())) == open_before, "a change keeps no descriptor"
         assert maps.aggregate.state().rate_bytes_per_s == pytest.approx(0.7 * GBIT_PER_S / 5, rel=1e-3)
         link, own = net._ports.limits("h1")
         assert link.rate_bytes_per_s == int(1.05 * GBIT_PER_S / 5)

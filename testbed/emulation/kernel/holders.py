@@ -10,6 +10,7 @@ from testbed.emulation.kernel.helper import Helper
 from testbed.errors import SetupError
 
 PROGRAM = Path(__file__).with_name("holder.py")
+NEXT_S = 30.0  # until the next namespace stands: a thousand times what it takes
 
 
 class Holders(Helper):
@@ -29,7 +30,7 @@ class Holders(Helper):
         self.write(b"g")
         ready = 0
         while ready < self._count:
-            piece = self.read()
+            piece = self.read(NEXT_S)  # of one that was killed meanwhile nothing ever comes
             ready += piece.count(b".")
             if b"!" in piece:
                 raise SetupError(f"no network namespace could be made (needs root): {self.ended()}")
