@@ -162,6 +162,14 @@ def test_a_workload_whose_state_is_not_saved_is_found_before_any_campus_has_it(
         try_job(job, tmp_path)
 
 
+def test_a_workload_that_writes_output_is_tried_with_a_folder_for_it(tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text((EXAMPLES / "counting.py").read_text())
+    writes = 'import os; open(os.environ["RECLAIMNET_OUTPUT_DIRECTORY"] + "/x", "a").close()'
+    (tmp_path / "writes.py").write_text(FORGETS.replace("{step}", writes).replace("{proof}", "0"))
+    job = structs.replace(job_of("writes:Forgets", {"steps": 8}), output="results")
+    assert try_job(job, tmp_path)[0] == "steps = 8"
+
+
 @pytest.mark.parametrize(
     ("was", "instead", "why"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +107,10 @@ def submit_again(names: Sequence[str], campus: str | None) -> None:
 def bring_back(campus: RunningCampus, jobs: Sequence[JobSpec]) -> None:
     """Leave a process that brings the output of each of these jobs to its submitter once the job, or the campus, is over."""
     left = {job.name: job for job in jobs if job.output is not None}
-    if not left or os.fork():
+    if not left:
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal that ends with this command
+    if os.fork():
         return
     try:
         os.setsid()

@@ -24,6 +24,7 @@ from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Start, Started
 from testbed.workloads.process import ProcessGone, SnapshotImpossible, WorkloadProcess
+from testbed.workloads.returned import make_output_folder
 from topologies.units import format_duration, format_size
 
 TRY_S, MAX_STEPS = 2.0, 50  # of computing before the state is saved
@@ -86,6 +87,7 @@ def _play(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Trial | str
     sys.path[:0] = [str(folder), ""]
     stage, took_s = "__init__", [0.0]
     try:
+        make_output_folder(job, str(state.parent))
         workload = load_workload(job.workload, params_of(job))
         stage = "load" if resumes else "begin"
         if resumes:
@@ -152,12 +154,15 @@ async def _program(job: JobSpec, scratch: Path) -> Trial:
         finally:
             await first.stop(0.0)
         second = await started(2, str(state))
+        until_s = time.monotonic() + TRY_S
+        while (resumed := told(2)) is None and time.monotonic() < until_s:  # the first that it tells
+            await trio.sleep(0.01)
         with trio.move_on_after(TRY_S):
             async for event in second:
                 if isinstance(event, Failed):
                     raise _wrong(job, f"resumed, {event.reason}", log)
         await second.stop(0.0)
-        if (resumed := told(2)) is not None and resumed < taken.step:
+        if resumed is not None and resumed < taken.step:
             raise _wrong(job, f"its checkpoint was of step {taken.step}, and it went on at step {resumed}", log)
     return Trial(taken.step, ran_s / step if step else None, state.stat().st_size, job.steps)
 

@@ -27,7 +27,7 @@ SUFFIX: Final = "output"
 def make_output_folder(spec: JobSpec, folder: str) -> None:
     """Make the attempt's output folder, if the job has one, and name it in the environment."""
     if spec.output is not None:
-        (written := Path(folder, _inside(spec))).mkdir(parents=True)
+        (written := Path(folder, _inside(spec))).mkdir(parents=True, exist_ok=True)
         os.environ[OUTPUT] = str(criu.PLACE / spec.output if is_saved_from_outside(spec) else written)
 
 
