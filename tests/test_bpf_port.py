@@ -336,10 +336,10 @@ def test_what_is_beyond_its_bucket_is_dropped_and_what_has_room_goes_on(port: Po
         port.table.set(0, rule(Limit(1, 14_000), Limit(1, 29_000)))
         assert sent(port, checkpoint, 30) == (10, 20, 10)  # what was refused costs the link nothing
         assert sent(port, research, 30)[2] == 20
-        port.table.set(0, rule())
-        frame = bytes(tcp4(payload=1_000))
-        run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
-        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66, "headers of a super-packet's segments"
+        for frame, headers_bytes in ((tcp4(payload=1_000), 66), (udp4(payload=1_000), 42)):
+            port.table.set(0, rule())
+            run(port.fd, bytes(frame), ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
+            assert port.table.counters(0).link.bytes == len(frame) + 10 * headers_bytes, "of a super-packet's segments"
 
     at_port(body)
 
