@@ -166,6 +166,7 @@ def test_a_command_before_the_start_is_refused_and_the_host_works_after() -> Non
     ("call", "said"),
     [
         (lambda net: net["h1"].intf().config(delay=5), "delay = 5: a text with its unit"),
+        (lambda net: net["h1"].intf().config(delay="5"), "delay = '5': a text with its unit"),
         (lambda net: net["h1"].intf().config(delay="5 ms", jitter=0.1), "jitter = 0.1: a text with its unit"),
         (lambda net: net.runCpuLimitTest(0.5), "CPU limit"),
         (lambda net: net.iperf(l4Type="SCTP"), "TCP or UDP"),

@@ -57,7 +57,7 @@ class CampusIntf(Intf):  # type: ignore[misc]
                 f"({', '.join(CHANGEABLE)} can): {FIXED}"
             )
         for key, time in (("delay", delay), ("jitter", jitter)):
-            if time and not isinstance(time, str):
+            if time and not (isinstance(time, str) and time[-1:].isalpha()):
                 raise SetupError(
                     f'{self.name}: {key} = {time!r}: a text with its unit, such as "5ms": by its release, '
                     "tc takes a number as microseconds or as nanoseconds"
