@@ -192,7 +192,7 @@ def test_quantiles_interpolate_between_order_statistics(q: float, expected: floa
     ("changed", "status"),
     [
         ({}, ExitStatus.KEPT),
-        ({"ended": "interrupted"}, ExitStatus.CUT_SHORT),
+        ({"ended": "interrupted"}, ExitStatus.INTERRUPTED),
         ({"fidelity": RunVerdict(False, ["busy"], {})}, ExitStatus.CUT_SHORT),
         ({"fidelity": RunVerdict(False, ["busy"], {}), "invariants_broken": [Broken("a", "b", [])]}, ExitStatus.BROKEN),
     ],

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import pty
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from testbed.linux import enter_network_of
 from tests.live_campus import CLI, command
 from topologies.errors import SpecError
 
+ROOT = Path(__file__).parents[1]
 STATUSES = [
     (SpecError("key", 1, "2"), ExitStatus.NOT_RUN),
     (SetupError("no root"), ExitStatus.NOT_RUN),
@@ -26,8 +29,8 @@ STATUSES = [
     (typer.BadParameter("wrong"), ExitStatus.NOT_RUN),
     (SystemExit("a reason"), ExitStatus.NOT_RUN),
     (SystemExit(3), ExitStatus.CUT_SHORT),
-    (KeyboardInterrupt(), ExitStatus.CUT_SHORT),
-    (typer.Abort(), ExitStatus.CUT_SHORT),
+    (KeyboardInterrupt(), ExitStatus.INTERRUPTED),
+    (typer.Abort(), ExitStatus.INTERRUPTED),
     (InvariantBroken("job1", "one copy"), ExitStatus.BROKEN),
     (LocalProtocolError("a bug"), ExitStatus.INTERNAL),
     (OSError(errno.ENOENT, "No such file or directory"), ExitStatus.INTERNAL),
@@ -71,7 +74,7 @@ def test_of_several_errors_the_gravest_is_the_status() -> None:
 def test_signals_end_a_command_that_a_script_began_in_the_background() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGINT):
-        assert exit_status.run(lambda signum=signum: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
+        assert exit_status.run(lambda signum=signum: trio.run(sent_in_trio, signum)) == ExitStatus.INTERRUPTED
 
 
 async def sent_in_trio(signum: signal.Signals) -> None:
@@ -80,7 +83,7 @@ async def sent_in_trio(signum: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_prompt_cannot_catch_them(
+def test_signals_end_a_command_with_130_in_a_trio_run_and_outside_and_mininets_prompt_cannot_catch_them(
     signum: signal.Signals,
 ) -> None:
     def told_outside() -> None:
@@ -89,8 +92,8 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
         except KeyboardInterrupt:
             assert signum is signal.SIGINT
 
-    assert exit_status.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
-    assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
+    assert exit_status.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.INTERRUPTED
+    assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.INTERRUPTED)
 
 
 def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +103,7 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: 
         finally:
             raise RuntimeError("half done")  # as a compiler says
 
-    assert exit_status.run(interrupted) == ExitStatus.CUT_SHORT
+    assert exit_status.run(interrupted) == ExitStatus.INTERRUPTED
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -115,7 +118,42 @@ def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signal
             time.sleep(0.05)
         child.send_signal(signum)
         told = child.stderr.read()
-    assert (child.returncode, told) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
+    assert (child.returncode, told) == (ExitStatus.INTERRUPTED, "reclaimnet: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "began"),
+    [
+        (["simulate", "long.toml"], b"virtual time"),
+        (["simulate", "long.toml"], b"compiling once"),
+        (["simulate", "long.toml", "--policy", "oracle"], b"virtual time"),
+        (["sweep", "long.toml", "--seeds", "30", "--workers", "2"], b"2 processes"),
+        (["storm", "--seeds", "0:100000"], b"storms"),
+        (["measure", "queue"], b""),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else each.decode(),
+)
+def test_an_interrupt_that_is_typed_ends_a_command_soon_and_leaves_nothing(
+    tmp_path: Path, words: list[str], began: bytes
+) -> None:
+    (tmp_path / "long.toml").write_text('name = "long"\nduration = "200 d"\ncampus = "example:lab"\n')
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)} if b"compiling" in began else {}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(CLI[0], [*CLI, *words], {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **cache})
+    shown = b""
+    while began not in shown or not shown:
+        shown += os.read(terminal, 65536)
+    time.sleep(0.5)
+    os.write(terminal, b"\x03")
+    typed_s = time.monotonic()
+    with suppress(OSError):  # the last process has closed it
+        while os.read(terminal, 65536):
+            pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == ExitStatus.INTERRUPTED
+    while subprocess.run(["pgrep", "--session", str(pid)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
+        assert time.monotonic() - typed_s < 2.0
 
 
 def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:

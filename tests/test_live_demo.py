@@ -125,7 +125,7 @@ def test_run_that_is_hung_up_on_still_reports_and_leaves_nothing(tmp_path: Path)
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()
         run.process.send_signal(signal.SIGHUP)
-        assert run.finish(20) == 3
+        assert run.finish(20) == 130
     assert run.summary()["ended"] == "interrupted"
     assert leftovers() == []
 
@@ -195,7 +195,7 @@ def test_a_command_of_the_shell_ends_with_the_campus_that_is_interrupted(tmp_pat
         sleeping = os.pidfd_open(int(begun.read_text()))
         try:
             run.process.terminate()
-            assert run.process.wait(20) == 3
+            assert run.process.wait(20) == 130
             assert select.select([sleeping], [], [], 5.0)[0], "it sleeps on"
         finally:
             os.close(sleeping)

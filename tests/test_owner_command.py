@@ -118,7 +118,7 @@ def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_heade
 
 # before the command line is there, a signal has its default action
 INTERRUPTS = [
-    pytest.param("SIGINT", ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n", id="SIGINT"),
+    pytest.param("SIGINT", ExitStatus.INTERRUPTED, "reclaimnet: interrupted\n", id="SIGINT"),
     pytest.param("SIGTERM", -signal.SIGTERM, "", id="SIGTERM"),
     pytest.param("SIGHUP", -signal.SIGHUP, "", id="SIGHUP"),
 ]

@@ -149,7 +149,7 @@ def test_commands_keep_the_index_of_out_and_results_shows_it(
 ) -> None:
     def told(*words: str) -> str:
         assert not app(list(words), standalone_mode=False)
-        put_away()
+        put_away(in_index=True)
         return capsys.readouterr().out
 
     monkeypatch.chdir(tmp_path)

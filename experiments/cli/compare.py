@@ -44,7 +44,7 @@ def compare(
     """Run a scenario live and in virtual time; show both side by side, with the times of the machinery's own steps.
 
     Exit status 0: completion times and downtime within 10 %, rates within 5 %; 1: further apart; 2: it could not be run;
-    3: not judged, since the machine did not keep up with the live run, or it was cut short.
+    3: not judged, since the machine did not keep up with the live run.
     """
     import msgspec
     from rich.table import Table
@@ -57,7 +57,7 @@ def compare(
     from experiments.results.events_file import write_events
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
-    from experiments.results.run_context import COMPLETED
+    from experiments.results.run_context import COMPLETED, INTERRUPTED
     from experiments.worlds.live.run import run_live
     from experiments.worlds.virtual import simulate
     from experiments.worlds.virtual.overheads import costs_of
@@ -67,6 +67,8 @@ def compare(
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {drawn.origin}")
     live = run_live(described, drawn, out, lambda: Live(described, console))
     assumed = costs_of(described.played().protocol)
+    if live.context.ended == INTERRUPTED:
+        return ExitStatus.INTERRUPTED
     measured = measure_costs(live.facts, described.scale.apply(drawn), assumed)
     virtual = simulate(described, drawn, costs=measured.costs, quiet=False)
     usual = simulate(described, drawn, quiet=False)

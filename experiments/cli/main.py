@@ -11,6 +11,7 @@ import typer
 from experiments.cli import change, compare, look, measure, run, tend
 from experiments.cli.options import console, put_away
 from experiments.runtime import exit_status
+from experiments.runtime.exit_status import ExitStatus
 from testbed.logs import LEVELS, VARIABLE
 
 app = typer.Typer(
@@ -65,14 +66,19 @@ def main() -> None:
     """Run the command line; the exit status is one of `experiments.runtime.exit_status`."""
     status = exit_status.run(_command)
     exit_status.stands()
+    if status == ExitStatus.INTERRUPTED:  # whoever did so waits for the end
+        sys.stdout.flush()
+        os._exit(status)
     sys.exit(status)
 
 
 def _command() -> int | None:
+    ended: int | None = ExitStatus.INTERRUPTED
     try:
-        return app(standalone_mode=False)  # type: ignore[no-any-return]
+        ended = app(standalone_mode=False)
     finally:
-        put_away()
+        put_away(in_index=ended != ExitStatus.INTERRUPTED)
+    return ended
 
 
 if __name__ == "__main__":

@@ -73,21 +73,20 @@ def results_folder(path: Path) -> Path:
     return path
 
 
-def put_away() -> None:
+def put_away(*, in_index: bool) -> None:
     """Hand the directories that a command wrote to over to the user of sudo, and enter them in the index of all runs.
 
     Each command ends with it, however it ends.
     """
-    if not _HELD:
-        return
-    from experiments.results.runs.index import INDEX, update_index
-
     for path, lock in _HELD.items():
         lock.seek(0)
         if f"process {os.getpid()} " not in lock.readline():
             return  # a child of the command
-        with belonging_to_caller(path.parent / INDEX), suppress(OSError):
-            update_index(path)
+        if in_index:
+            from experiments.results.runs.index import INDEX, update_index
+
+            with belonging_to_caller(path.parent / INDEX), suppress(OSError):
+                update_index(path)
     _BELONGING.close()
 
 

@@ -12,7 +12,7 @@ from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
-from experiments.results.run_context import COMPLETED
+from experiments.results.run_context import COMPLETED, INTERRUPTED
 from experiments.results.runs.diff import write_beside
 from experiments.results.runs.folders import result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
@@ -41,7 +41,8 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
         console.print(f"[yellow]not to be believed:[/yellow] {reason}")
     if not summary.fidelity.valid:
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
-    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
+    files = [page] * page.exists() + [out / "summary.json", out / "events.jsonl"]
+    console.print(", ".join(map(str, files)), highlight=False)
     return summary
 
 
@@ -49,6 +50,8 @@ def status_of(summary: Summary) -> ExitStatus:
     """Return the exit status of a run: a broken promise outranks figures that are not to be used."""
     if summary.invariants_broken:
         return ExitStatus.BROKEN
+    if summary.ended == INTERRUPTED:
+        return ExitStatus.INTERRUPTED
     return ExitStatus.KEPT if summary.fidelity.valid and summary.ended == COMPLETED else ExitStatus.CUT_SHORT
 
 

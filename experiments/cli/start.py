@@ -22,7 +22,10 @@ def main() -> None:
                 print(act(), flush=True)
                 return
         if sys.flags.no_site:
-            # begun without what the machine's site-packages bring, which the command line needs
+            # begun without what the machine's site-packages bring, which the command line needs; an interrupt waits for it
+            import signal
+
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             os.execv(sys.executable, [sys.executable, *sys.argv])
         from experiments.cli import main as command_line
     except BaseException as error:  # noqa: BLE001 - the edge of the program

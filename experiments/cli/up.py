@@ -43,7 +43,7 @@ def by_hand(campus: Campus) -> Scenario:
     return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S))
 
 
-def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> ExitStatus:
+def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario, ended: str) -> ExitStatus:
     """Write page, figures and facts of the jobs that were submitted, if any were; return the exit status.
 
     Whether the machine kept up is not judged, so the figures are marked as not to be used.
@@ -60,12 +60,14 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
         fidelity=FidelityRecord(
             False, ["`up` does not watch whether the machine keeps up: `run` does", *damage], watched=False
         ),
+        ended=ended,
         deaths=tuple(world.deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )
     run, origin = Played(facts, context), provenance(scenario)
     summary = run.summary()
-    console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
+    page = report.write(out, summary, run.facts, run.context, origin)
+    console.print(str(page if page.exists() else out / "summary.json"), highlight=False)
     return status_of(summary)
 
 

@@ -104,6 +104,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
         else:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 await anext(signals)
+                raise KeyboardInterrupt
         nursery.cancel_scope.cancel()
 
 

@@ -20,7 +20,7 @@ from topologies.spec import Campus, DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
 _AT_S = attrgetter("at_s")
-COMPLETED = "completed"
+COMPLETED, INTERRUPTED = "completed", "interrupted"
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
 
 

@@ -10,12 +10,14 @@ import errno
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
+from math import inf
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -36,6 +38,9 @@ _MACHINE = frozenset(
     )
 )
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
+_RAISES = signal.default_int_handler
+SOON_S = 5.0  # what fails within it of an interrupt, fails by it: a library may swallow one that is half imported
+_typed_s = -inf
 
 
 class ExitStatus(IntEnum):
@@ -44,14 +49,21 @@ class ExitStatus(IntEnum):
     KEPT = 0  # it ran to its end, and all that it judges holds
     BROKEN = 1  # what it judges does not hold: a promise was broken, a comparison or a claim failed
     NOT_RUN = 2  # it could not be run: wrong arguments or files, or the machine lacks or lost what is needed
-    # it was interrupted, or nothing is judged (a journal that was damaged, a comparison with a run on a machine that did not
+    # nothing is judged (a journal that was damaged, a comparison with a run on a machine that did not
     # keep up); nothing that was judged is broken
     CUT_SHORT = 3
     INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback shows where
+    INTERRUPTED = 128 + signal.SIGINT  # by Ctrl-C, SIGTERM or SIGHUP
 
 
 # Of several errors at once, the first of these is what the command ends with.
-_WORST_FIRST = (ExitStatus.INTERNAL, ExitStatus.BROKEN, ExitStatus.NOT_RUN, ExitStatus.CUT_SHORT)
+_WORST_FIRST = (
+    ExitStatus.INTERNAL,
+    ExitStatus.BROKEN,
+    ExitStatus.NOT_RUN,
+    ExitStatus.INTERRUPTED,
+    ExitStatus.CUT_SHORT,
+)
 
 
 def run(command: Callable[[], int | None]) -> int:
@@ -59,22 +71,24 @@ def run(command: Callable[[], int | None]) -> int:
 
     Errors are printed on stderr.
 
-    SIGTERM and SIGHUP end it as SIGINT does: its work is put away, and the status is CUT_SHORT. SIGHUP that is ignored
+    SIGTERM and SIGHUP end it as SIGINT does: its work is put away, and the status is INTERRUPTED. SIGHUP that is ignored
     (nohup) stays ignored.
     """
     # a script's shell has SIGINT ignored in what it starts with `&`
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, _RAISES):
+        signal.default_int_handler = _typed  # with which trio compares
+        signal.signal(signal.SIGINT, _typed)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) == signal.SIG_DFL:
             signal.signal(signum, _interrupt)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         ended = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
         return report(error)
     # typer makes a 130 of an interrupt, and prints nothing
-    return report(KeyboardInterrupt()) if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
+    return report(KeyboardInterrupt()) if ended == ExitStatus.INTERRUPTED else ended or ExitStatus.KEPT
 
 
 def stands() -> None:
@@ -91,9 +105,9 @@ def _end_of(error: BaseException) -> tuple[int, str | None]:
         case SystemExit(code=str()):
             return ExitStatus.NOT_RUN, f"{error.code}"
         case SystemExit():
-            return int(error.code or 0), "interrupted" if error.code is ExitStatus.CUT_SHORT else None
+            return int(error.code or 0), "interrupted" if error.code is ExitStatus.INTERRUPTED else None
         case KeyboardInterrupt() | typer.Abort():
-            return ExitStatus.CUT_SHORT, "interrupted"
+            return ExitStatus.INTERRUPTED, "interrupted"
         case InvariantBroken():
             return ExitStatus.BROKEN, f"{error}"
         case MemoryError():
@@ -107,8 +121,8 @@ def _end_of(error: BaseException) -> tuple[int, str | None]:
             )
         case _ if _is_expected(error):
             return ExitStatus.NOT_RUN, f"{error}"
-        case _ if _is_of_an_interrupt(error):
-            return ExitStatus.CUT_SHORT, "interrupted"
+        case _ if _is_of_an_interrupt(error) or time.monotonic() - _typed_s < SOON_S:
+            return ExitStatus.INTERRUPTED, "interrupted"
     return (ExitStatus.INTERNAL, f"an internal error, a fault of this program: {type(error).__name__}: {error}")
 
 
@@ -159,6 +173,13 @@ def report(error: BaseException) -> int:
     return status
 
 
+def _typed(signum: int, frame: FrameType | None) -> NoReturn:
+    """Handle SIGINT as Python does, and note when it came."""
+    global _typed_s
+    _typed_s = time.monotonic()
+    raise KeyboardInterrupt
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle SIGTERM and SIGHUP.
 
@@ -169,4 +190,4 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     if trio is not None and trio.lowlevel.in_trio_run():
         signal.raise_signal(signal.SIGINT)
     else:
-        raise SystemExit(ExitStatus.CUT_SHORT)
+        raise SystemExit(ExitStatus.INTERRUPTED)

@@ -22,7 +22,7 @@ from experiments.inputs.traces import Trace
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
-from experiments.results.run_context import COMPLETED, FidelityRecord
+from experiments.results.run_context import COMPLETED, INTERRUPTED, FidelityRecord
 from experiments.worlds.live import research
 from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
@@ -46,7 +46,6 @@ STATUS_PERIOD_S = 0.5
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 ASK_PER_HOST_S = 0.0005
-INTERRUPTED = "interrupted"
 
 
 @dataclass
