@@ -25,7 +25,7 @@ from controller.core.policies.table import POLICIES, Policy, UserFunction, row_o
 from controller.core.queueing.controllers.controller import Controller
 from testbed.errors import InvariantBroken
 from topologies import plugins
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 _OWN = '"module:NAME" of a controller.core.policies.table.Policy'
 
@@ -38,7 +38,7 @@ def find_policy(name: str, key: str = "policy") -> Policy:
     """
     base = name if name in POLICIES else base_of(name)
     if base not in POLICIES:
-        allowed = f"one of {', '.join(POLICIES)}, or {_OWN}"
+        allowed = f"one of {', '.join(POLICIES)}{nearest(base, POLICIES)}, or {_OWN}"
         found = plugins.find(key, base, plugins.POLICIES, allowed, among="POLICIES")
         if not isinstance(found, Policy):
             wanted = _OWN if plugins.is_reference(base) else allowed

@@ -1,6 +1,8 @@
 """The program begins whatever streams, locale, path and packages it is given."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,11 @@ from pathlib import Path
 import pytest
 
 import reclaimnet
+from experiments.cli import status
+from experiments.cli.main import app
+from experiments.inputs.scenario.files import loads
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import simulate
 from testbed.linux import find_program
 from topologies.plugins import PROJECT
 
@@ -62,3 +69,40 @@ def test_programs_of_roots_folders_are_found_where_path_lacks_them(monkeypatch: 
     assert find_program(name) == f"/usr/sbin/{name}"
     assert os.environ["PATH"] == "/nowhere:/usr/sbin:/sbin"
     assert find_program("no-such-program") is None
+
+
+NEAREST = {
+    "simulat x.toml": "simulate",
+    "simulate x.toml --polcy x": "--policy",
+    "simulate example:lap": "lab",
+    "simulate shor.toml": "short.toml",
+    "simulate short.toml --policy statc": "static",
+    "reproduce A-tabel3": "A-table3",
+    "measure killswich": "killswitch",
+    "--log-level debg doctor": "debug",
+}
+
+
+@pytest.mark.parametrize("words", NEAREST)
+def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path, words: str) -> None:
+    (tmp_path / "short.toml").write_text(SHORT)
+    done = started(*words.split(), here=tmp_path)
+    said = re.search(
+        r"(?:nearest: |mean |options: )'?([\w.-]+)", " ".join(done.stderr.decode().replace("│", "").split())
+    )
+    assert done.returncode == 2
+    assert said and said[1] == NEAREST[words], done.stderr.decode()
+
+
+def test_no_campus_is_an_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(status, "running_campuses", list)
+    assert not app(["status", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == {"campuses": []}
+
+
+def test_a_bar_of_simulated_time_changes_nothing() -> None:
+    scenario, shown = loads(SHORT), list[tuple[int, int]]()
+    trace = generate(scenario)
+    watched = simulate(scenario, trace, progress=lambda done, total: shown.append((done, total)))
+    assert watched.facts == simulate(scenario, trace).facts
+    assert shown == [(part, 100) for part in range(1, 101)]

@@ -14,7 +14,10 @@ def read_text(path: Path, what: str = "a TOML file") -> str:
     try:
         if not path.is_file():
             found = "is not a regular file" if path.exists() else "does not exist"
-            raise SpecError("file", str(path), f"{what}; this {found}")
+            near = (
+                "" if path.exists() else nearest(path.name, (each.name for each in path.parent.glob(f"*{path.suffix}")))
+            )
+            raise SpecError("file", str(path), f"{what}; this {found}{near}")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path

@@ -15,7 +15,7 @@ from experiments.claims.framework.values import Values
 from experiments.claims.paper_a import drift, fig3, fig4, fig6, fig7, fig9, gap, table3, table4
 from experiments.claims.paper_b import learning, learning_checks
 from experiments.claims.policy_comparison import traces
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 
 _STATEMENTS = msgspec.toml.decode(Path(__file__).with_name("claims.toml").read_bytes())
 _Parts = tuple[Callable[[Config], Values], Sequence[Panel], Callable[[Values], Iterable[Check]]]
@@ -58,7 +58,9 @@ def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:
     by_lower = {name.lower(): name for name in CLAIMS}
     unknown = [name for name in names if name.lower() not in {*by_lower, "all"}]
     if unknown:
-        raise SpecError("claim", ", ".join(unknown), f"must be all, or of {', '.join(CLAIMS)}")
+        raise SpecError(
+            "claim", ", ".join(unknown), f"must be all, or of {', '.join(CLAIMS)}{nearest(unknown[0], CLAIMS)}"
+        )
     wanted = {by_lower[name.lower()] for name in names if name.lower() != "all"}
     lacking = {} if has_records else dict.fromkeys(OF_RECORDS)
     if missing := wanted & lacking.keys():

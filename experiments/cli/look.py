@@ -29,6 +29,8 @@ def status(campus: CampusId = None, as_json: Json = False) -> None:
             console.print(*status_table(each), sep="\n")
     if as_json:
         print_json({"campuses": found})
+    elif not found:
+        console.print("no campus is running on this machine")
 
 
 @app.command(rich_help_panel=PANEL)

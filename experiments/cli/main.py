@@ -13,6 +13,7 @@ from experiments.cli.options import console, put_away
 from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
 from testbed.logs import LEVELS, VARIABLE
+from topologies.errors import nearest
 
 app = typer.Typer(
     name="reclaimnet",
@@ -58,7 +59,7 @@ def reclaimnet(
     console.quiet = quiet
     if log_level is not None:
         if log_level.lower() not in LEVELS:
-            raise typer.BadParameter(f"--log-level {log_level}: one of {', '.join(LEVELS)}")
+            raise typer.BadParameter(f"--log-level {log_level}: one of {', '.join(LEVELS)}{nearest(log_level, LEVELS)}")
         os.environ[VARIABLE] = log_level.lower()
 
 

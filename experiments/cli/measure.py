@@ -10,6 +10,7 @@ import typer
 from experiments.benchmarks import BENCHMARKS
 from experiments.cli.options import MAX_HOSTS, Json, Out, console, print_json
 from experiments.runtime.exit_status import ExitStatus
+from topologies.errors import nearest
 
 PANEL = "Measure"
 app = typer.Typer()
@@ -38,7 +39,7 @@ def measure(
 ) -> None:
     """Run a benchmark, print its tables and goals, and write them to `out`."""
     if name not in (ALL, *BENCHMARKS):
-        raise typer.BadParameter(f"{name}: one of {', '.join((ALL, *BENCHMARKS))}")
+        raise typer.BadParameter(f"{name}: one of {', '.join((ALL, *BENCHMARKS))}{nearest(name, (ALL, *BENCHMARKS))}")
     if hosts is not None and name not in OF_HOSTS:
         raise typer.BadParameter(f"--hosts: only for {', '.join(OF_HOSTS)}")
     sizes = _sizes(hosts) if hosts else ()

@@ -192,7 +192,7 @@ PolicyName = Annotated[
     typer.Option(
         "--policy",
         "--system",
-        help="A system, or module:NAME of your own; any of the project's if left out.",
+        help="A system, or module:NAME of your own; if left out, the scenario's, in storms any of the project's.",
         autocompletion=_policies,
     ),
 ]

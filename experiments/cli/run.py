@@ -17,6 +17,7 @@ from experiments.cli.options import (
     Out,
     Overrides,
     Owners,
+    PolicyName,
     Records,
     Seed,
     SystemName,
@@ -63,6 +64,7 @@ def demo(
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    policy: PolicyName = None,
     override: Overrides = None,
     seed: Seed = None,
     trace: Records = None,
@@ -72,7 +74,7 @@ def run(
     out: Out = Path("out/run"),
 ) -> int:
     """Run a scenario of your own, live."""
-    described, drawn = described_with_trace(str(scenario), seed, trace or (), overrides=override or ())
+    described, drawn = described_with_trace(str(scenario), seed, trace or (), policy=policy, overrides=override or ())
     return _play_live(described, drawn, group, agents_per_process, web, out)
 
 
@@ -120,6 +122,7 @@ def simulate(
     from experiments.cli.results import status_of, write_results
     from experiments.results.events_file import digest, write_run
     from experiments.results.provenance import provenance
+    from experiments.runtime.progress import progress_bar
     from experiments.worlds.oracle import run_oracle
     from experiments.worlds.virtual.run import simulate as play
     from topologies.units import format_duration
@@ -136,7 +139,8 @@ def simulate(
         console.print(f"the schedule ({planned.schedule}) {lost}; the largest gap of a window is {gap:.2%}")
         run = planned.run
     else:
-        run = play(described, drawn, until_over=until_over)
+        with progress_bar(console, "% of simulated time", lines=0, transient=True) as progress:
+            run = play(described, drawn, until_over=until_over, progress=progress)
     write_run(out, run.facts, run.context.campus)
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
     summary = write_results(console, out, run, provenance(described), said)

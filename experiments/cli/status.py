@@ -12,7 +12,7 @@ from rich.table import Table
 from bpf.errors import BpfError
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.emulation.safety.living import named_campuses
+from testbed.emulation.safety.living import named_campuses, running_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
 from testbed.owner import users_of
@@ -52,7 +52,7 @@ class CampusStatus(msgspec.Struct):
 def campus_status(campus_id: str | None) -> list[CampusStatus]:
     """Return every running campus (or one), as its coordinator and its kernel see it."""
     found = []
-    for campus in named_campuses(campus_id):
+    for campus in running_campuses() if campus_id is None else named_campuses(campus_id):
         told, why_not = None, ""
         try:
             told = ask(campus.run_dir, Operator.status, PATIENCE_S)

@@ -24,6 +24,7 @@ from testbed.messages import Rejected
 from topologies.scale import Scale
 
 WORLD = "virtual"
+PARTS = 100  # of the time, for a bar
 PLAYED = {"rate_bytes_per_s", "up"}  # of what events of links change
 BEGIN_S = 0.5  # the trace begins once all agents have registered
 # made and kept since the garbage collector last looked: its own 700 make it look through all facts of two months again and again
@@ -56,6 +57,7 @@ def simulate(
     system: str | None = None,
     plan: Callable[[VirtualWorld], None] | None = None,
     until_over: bool = False,
+    progress: Callable[[int, int], None] | None = None,
     **options: Unpack[WorldOptions],
 ) -> VirtualRun:
     """Play a scenario and a trace (both in real units, like `run_live`) in virtual time.
@@ -73,6 +75,9 @@ def simulate(
     often = gc.get_threshold()
     gc.set_threshold(max(often[0], YOUNG_OBJECTS), *often[1:])
     try:
+        for part in range(1, PARTS + 1 if progress else 1):
+            world.run(end_s * part / (PARTS + 1))
+            progress(part, PARTS)  # type: ignore[misc]
         world.run(end_s)
         while until_over and not world.over() and world.now_s < end_s * LATEST_FACTOR:
             world.run(min(end_s * LATEST_FACTOR, world.now_s + world.protocol.day_s / 24.0))
