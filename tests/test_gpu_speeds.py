@@ -89,7 +89,7 @@ def test_a_job_that_moves_from_a_fast_to_a_slow_gpu_ends_when_it_should() -> Non
     assert first.to_step == pytest.approx(stopped_s / 2.5, abs=2.0)
     assert ended_s - began_s == pytest.approx((400 - first.to_step) * 20.0, abs=2.0 + pauses_s)
     planned_s = [fact.interval_s for _, fact in run.facts if isinstance(fact, f.CheckpointPlanned)]
-    assert planned_s[0] == pytest.approx(2 * 60.0 / 4.0)  # a second of a GPU of speed 4 is four of the loss budget's
+    assert planned_s[0] == pytest.approx(2 * 60.0)  # a loss budget is seconds of whatever GPU the job has
     summary = run.summary()
     assert not summary.invariants_broken
     assert summary.lost_time.useful_s == pytest.approx(first.to_step * 2.5 + (400 - first.to_step) * 20.0)

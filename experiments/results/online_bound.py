@@ -69,7 +69,7 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
         price, running_s = prices.get(attempt.job), attempt.running_s
         if price is None or running_s is None or attempt.host not in law.factors:
             continue
-        price = replace(price, step_s=price.step_s / attempt.speed, loss_budget_s=price.loss_budget_s / attempt.speed)
+        price = replace(price, step_s=price.step_s / attempt.speed)
         until_s = ended_s if attempt.ended_s is None else attempt.ended_s
         until_s = min(until_s, hazard.reclaimed_s(attempt.host, running_s))
         known = (copy.step for copy in story.copies.get(attempt.job, ()) if copy.at_s <= running_s)

@@ -84,7 +84,7 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
         [job.name for job in jobs],
         np.array([job.checkpoint_bytes for job in jobs], dtype=float),
         cluster.hazards_now_per_s(jobs),
-        np.array([_loss_budget_s(cluster, job) for job in jobs], dtype=float),
+        np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
         pauses_s,
         Paths.of([cluster.paths.of(job.host or "", job.standby or "") for job in jobs]),
         np.array([cluster.speed(job) for job in jobs], dtype=float),
@@ -92,11 +92,6 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
     free = residual(cluster, reserved_rate, for_checkpoints=True)
     left = np.maximum(0.0, free - cluster.capacity.withheld_column)
     return cluster.policy.plan(columns, cluster.network, left, cluster.checkpoint_share)
-
-
-def _loss_budget_s(cluster: Cluster, job: JobState) -> float:
-    """Return the job's loss budget in seconds of its GPU; the user's is in those of a reference GPU."""
-    return job.spec.loss_budget_s / cluster.speed(job)
 
 
 def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) -> None:
@@ -175,7 +170,7 @@ def improve_standby(cluster: Cluster) -> None:
     if isinstance(cluster.policy.plan, StaticPlanner):
         return  # loss budgets do not count
     endangered = [job for job in _needing_protection(cluster) if job.endangered]
-    endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / _loss_budget_s(cluster, job), job.name))
+    endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name))
     for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):
         if job.standby is None or job.host is None:
             continue
