@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from controller.core.lifecycle.job_events import SPEED_CHANGE
@@ -18,6 +19,7 @@ from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
 from testbed.bounds import SLOWEST_BYTES_PER_S
+from testbed.program import Program
 from tests.world import COSTS, a_running_job, a_world
 
 MB = 1_000_000
@@ -76,6 +78,19 @@ def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None
     assert core.cluster.hosts[host].speed == m.SnapshotSpeed(1e9, 1e8)
     tell(902, SLOWEST_BYTES_PER_S)
     assert state.interval_s > 3.0 * before_s
+
+
+@pytest.mark.parametrize("program", [None, Program(["a"])])
+def test_a_program_is_asked_less_often_if_it_stands_still_for_longer(program: Program | None) -> None:
+    """What a host measures of its other jobs says nothing about how long a program takes to checkpoint."""
+    world = a_world(3, policy="reclaimnet", snapshots="copy", copy_s=0.0, copy_gb_per_s=1.0)
+    host = a_running_job(world, msgspec.structs.replace(a_job(), program=program), 2.0)
+    state = world.jobs["a"]
+    before_s, sequence = state.interval_s, state.attempt * m.SEQUENCES_PER_ATTEMPT + 900
+    cost = m.SnapshotCost(5.0, 0.1)
+    taken = m.SnapshotTaken("a", state.attempt, sequence, state.step, PAYLOAD, False, cost)
+    world.coordinator.handle(ev.AgentSaid(host, taken), world.now_s)
+    assert (state.interval_s > 3.0 * before_s) is (program is not None)
 
 
 @pytest.mark.parametrize("policy", ["reclaimnet", "tv-fixed-interval"])

@@ -172,6 +172,9 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         host.speed, cluster.plan_stale = message.speed, True
     if is_news:
         cost = message.cost
+        if cost is not None and job.spec.program and not message.final:
+            cluster.plan_stale = cluster.plan_stale or cost.pause_s > SPEED_CHANGE * job.pause_s
+            job.pause_s = cost.pause_s
         cluster.record(
             facts.CheckpointTaken(
                 job.name,

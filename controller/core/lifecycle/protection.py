@@ -80,6 +80,7 @@ def _plan(cluster: Cluster, jobs: list[JobState]) -> CheckpointPlans:
     for row, job in enumerate(jobs):
         if (speed := cluster.hosts[job.host or ""].speed) is not None:
             pauses_s[row] = protocol.pauses_s(payloads[row], speed.pause_bytes_per_s)
+        pauses_s[row] = max(pauses_s[row], job.pause_s)
     columns = CheckpointJobs(
         [job.name for job in jobs],
         np.array([job.checkpoint_bytes for job in jobs], dtype=float),
@@ -132,7 +133,7 @@ def _doubled_s(cluster: Cluster, job: JobState, flow: CheckpointFlow, step: int)
     speed = cluster.hosts[flow.source].speed
     pause_s = cluster.protocol.pauses_s(float(job.spec.payload_bytes), speed.pause_bytes_per_s if speed else None)
     sending_s = transfer_s(job.checkpoint_bytes, flow.rate_bytes_per_s) / cluster.checkpoint_share
-    return max(pause_s + sending_s, max(1, step) * cluster.step_s(job))
+    return max(max(pause_s, job.pause_s) + sending_s, max(1, step) * cluster.step_s(job))
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:

@@ -128,6 +128,7 @@ class JobState:
     protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
     last_checkpoint_s: float | None = None  # when this attempt last took one
     sent_bytes: int | None = None  # by the last transfer to the present standby
+    pause_s: float = 0.0  # that its program stood still for its last checkpoint, as measured
     move: Move | None = None  # the migration that is under way
     degraded: bool = False  # its host has a notice running, and no move was possible yet
     # host that would not take it -> when to try it again
