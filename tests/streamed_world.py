@@ -177,8 +177,10 @@ class Body:
     def expect(self, key: tuple[str, int]) -> None:
         pass
 
-    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, peers: list[str]) -> None:
-        self._begin(do.StartWorkload(spec, attempt, restore, peers))
+    async def run(
+        self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, slots: tuple[int, ...], speed: float
+    ) -> None:
+        self._begin(do.StartWorkload(spec, attempt, restore, slots, speed))
 
     async def end(self, key: tuple[str, int], grace_s: float) -> None:
         self._world.workloads.end(self._machine, do.EndWorkload(*key, grace_s))

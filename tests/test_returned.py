@@ -2,7 +2,9 @@
 
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -78,24 +80,30 @@ def attempt(tmp_path: Path, number: int, files: dict[str, str], links: dict[str,
     pack(folder, tmp_path / f"logs/a.{number}.output", ProgramProgress(0, told=False), 1 << 20)
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user may enter, unlike those of pytest."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @needs_root
 def test_of_several_attempts_the_later_file_comes_back_as_its_submitters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of an earlier attempt is written through a link of a later one. A folder of root's is not written to."""
-    attempt(tmp_path, 9, {"first": "9", "both": "9", "sub/x": "9", "far/y": "9"}, {})
-    attempt(tmp_path, 10, {"both": "10", "other/z": "10"}, {"sub": "other"})
-    home = tmp_path / "home"
+    attempt(open_path, 9, {"first": "9", "both": "9", "sub/x": "9", "far/y": "9"}, {})
+    attempt(open_path, 10, {"both": "10", "other/z": "10"}, {"sub": "other"})
+    home = open_path / "home"
     home.mkdir()
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    _bring(job("", home), tmp_path / "logs")
+    _bring(job("", home), open_path / "logs")
     assert list(home.iterdir()) == []
-    assert "Permission denied" in (tmp_path / "logs/a.1.log").read_text()
+    assert "Permission denied" in (open_path / "logs/a.1.log").read_text()
     os.chown(home, 1234, 1234)
-    _bring(job("", home), tmp_path / "logs")
+    _bring(job("", home), open_path / "logs")
     back = home / "out/deep/a"
     found = {str(path.relative_to(back)): path.read_text() for path in back.rglob("*") if path.is_file()}
     assert found == {"first": "9", "both": "10", "far/y": "9", "other/z": "10"}

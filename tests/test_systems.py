@@ -30,6 +30,7 @@ OTHERWISE = {
     "no-tc-bpf": {"admit", "borrows"},
     "tv-fixed-interval": {"plan"},
     "reclaimnet-as-printed": {
+        "weighs_speed",
         "plan",
         "select",
         "standby",

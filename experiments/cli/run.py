@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -212,7 +211,6 @@ def up(
     from experiments.cli.dashboard import page_beside
     from experiments.cli.up import by_hand, command_line, report_of_jobs
     from experiments.inputs.scenario import load
-    from experiments.results.run_context import COMPLETED, INTERRUPTED
     from experiments.worlds.live.world import let_owners, live_world, owners_of
     from testbed.emulation.campus import LiveCampus
     from topologies import files, presets, reading
@@ -252,7 +250,5 @@ def up(
             command_line(console, stood.campus, script)
     finally:
         if stood is not None:
-            status = report_of_jobs(
-                console, out, stood, described, COMPLETED if sys.exc_info()[0] is None else INTERRUPTED
-            )
+            status = report_of_jobs(console, out, stood, described)
     return status

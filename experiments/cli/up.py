@@ -43,10 +43,10 @@ def by_hand(campus: Campus) -> Scenario:
     return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S))
 
 
-def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario, ended: str) -> ExitStatus:
+def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> ExitStatus:
     """Write page, figures and facts of the jobs that were submitted, if any were; return the exit status.
 
-    Whether the machine kept up is not judged, so the figures are marked as not to be used.
+    Whether the machine kept up is not judged, so the figures are marked as not to be used. An interrupt is its usual end.
     """
     try:
         facts, damage = facts_before_damage(world.journal)
@@ -60,14 +60,12 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
         fidelity=FidelityRecord(
             False, ["`up` does not watch whether the machine keeps up: `run` does", *damage], watched=False
         ),
-        ended=ended,
         deaths=tuple(world.deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )
     run, origin = Played(facts, context), provenance(scenario)
     summary = run.summary()
-    page = report.write(out, summary, run.facts, run.context, origin)
-    console.print(str(page if page.exists() else out / "summary.json"), highlight=False)
+    console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
     return status_of(summary)
 
 
