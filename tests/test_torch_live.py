@@ -16,6 +16,7 @@ from controller.core.model import facts as f
 from controller.persistence.journal import read_facts
 from experiments.inputs.job_file import load_job
 from experiments.results.measurements import measured_curves
+from experiments.runtime.exit_status import ExitStatus
 from testbed.workloads.base import load_workload
 from tests.doc_pages import commands
 from tests.emulation_campuses import kernel
@@ -72,7 +73,7 @@ def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(tmp_path: Path, m
         completed(run, 3, 46, on_other_than=(standby,))
         proof = run.wait_for(f.JobFinished)
         run.process.send_signal(signal.SIGINT)
-        assert run.finish(60) == 3
+        assert run.finish(60) == ExitStatus.INTERRUPTED
     assert (proof.attempt, proof.host) == (3, third.host)
     assert second.step >= 12
     assert third.restored_sequence is not None
