@@ -65,7 +65,7 @@ def test_a_demonstration_with_a_page_ends_by_an_interrupt(tmp_path: Path) -> Non
         shell.play(typed("docs/dashboard.md")[0])
         shell.run("until reclaimnet jobs | grep -q running; do sleep .2; done")
         assert shell.interrupt("reclaimnet demo") == {130}
-    assert not (tmp_path / "out/demo/report.html").exists()
+    assert (tmp_path / "out/demo/report.html").exists()
     assert json.loads((tmp_path / "out/demo/summary.json").read_text())["ended"] == "interrupted"
     assert leftovers() == []
 

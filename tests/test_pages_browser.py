@@ -164,8 +164,10 @@ def test_every_time_size_and_rate_follows_the_switches(tmp_path: Path, opened: A
     tab = opened(page("report", tmp_path))
     before = tab.inner_text("main")
     context = run_story.context()
+    shown = re.search(r"([\d.]+) min played", before)  # what is converted has the digits that are shown
+    assert shown and 60.0 * float(shown[1]) == pytest.approx(context.ended_at_s, rel=5e-3)
     tab.select_option("#scale", "real")
-    duration_s = (context.ended_at_s or 0.0) / context.scale.time
+    duration_s = 60.0 * float(shown[1]) / context.scale.time
     assert f"{float(f'{duration_s / 60.0:.4g}'):g} min played" in tab.inner_text(".about")
     tab.select_option("#unit", "h")
     assert f"{float(f'{duration_s / 3600.0:.4g}'):g} h played" in tab.inner_text(".about")

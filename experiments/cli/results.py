@@ -41,8 +41,7 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
         console.print(f"[yellow]not to be believed:[/yellow] {reason}")
     if not summary.fidelity.valid:
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
-    files = [page] * page.exists() + [out / "summary.json", out / "events.jsonl"]
-    console.print(", ".join(map(str, files)), highlight=False)
+    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
     return summary
 
 

@@ -17,7 +17,7 @@ from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
 from experiments.results.report.timeline import clock_of, timeline
-from experiments.results.run_context import INTERRUPTED, RunContext
+from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
 from topologies import files
 from topologies.writing import write_whole
@@ -31,18 +31,14 @@ def write(
 ) -> Path:
     """Write `directory`/summary.json, in the shape of `Summary` with its origin; return the path of report.html beside it.
 
-    The campus goes into campus.toml. The directory is made if need be. An interrupted run, whose end somebody waits for,
-    has no page.
+    The campus goes into campus.toml. The directory is made if need be.
     """
     directory.mkdir(parents=True, exist_ok=True)
     told = msgspec.to_builtins(summary) | ({} if origin is None else {"provenance": msgspec.to_builtins(origin)})
     write_whole(directory / "summary.json", msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
     write_whole(directory / CAMPUS, files.dumps(context.campus))
     path = directory / "report.html"
-    if context.ended == INTERRUPTED:
-        path.unlink(missing_ok=True)
-    else:
-        write_whole(path, page(summary, facts, context, origin))
+    write_whole(path, page(summary, facts, context, origin))
     return path
 
 
