@@ -343,10 +343,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                     self.handle(ev.SubmitAsked(job, self.draws.random(), number))
                             case m.Cancel(name):
                                 self.handle(ev.CancelAsked(name, number))
-                            case m.Describe(name):
+                            case m.JobRequest(name):
                                 known = self.core.cluster.jobs.get(name)
                                 unknown = m.Rejected(name, "no job of this name was submitted")
-                                peer.tell(m.Described(known.spec, known.phase.value) if known else unknown)
+                                peer.tell(m.SubmittedJob(known.spec, known.phase.value) if known else unknown)
                             case m.StatusRequest():
                                 peer.tell(self.core.status(self.now_s))
                             case m.ChangeLinks(rates):

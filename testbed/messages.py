@@ -473,8 +473,8 @@ class Cancel(Message, frozen=True):
     job: Name
 
 
-class Describe(Message, frozen=True):
-    """Request for a job as it was submitted; answered by Described, or by Rejected."""
+class JobRequest(Message, frozen=True):
+    """Request for a job as it was submitted; answered by SubmittedJob, or by Rejected."""
 
     job: Name
 
@@ -496,7 +496,7 @@ class ChangeLinks(Message, frozen=True):
     rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
-FromOperator = Submit | Cancel | Describe | StatusRequest | Watch | ChangeLinks
+FromOperator = Submit | Cancel | JobRequest | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
@@ -524,7 +524,7 @@ class Cancelled(Message, frozen=True):
     before: bool = False
 
 
-class Described(Message, frozen=True):
+class SubmittedJob(Message, frozen=True):
     """A job as it was submitted, and its phase."""
 
     job: JobSpec
@@ -608,4 +608,4 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Cancelled | Rejected | Described | Status | Noted | Observed | Refused
+ToOperator = Accepted | Cancelled | Rejected | SubmittedJob | Status | Noted | Observed | Refused

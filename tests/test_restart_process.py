@@ -182,7 +182,7 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     assert len(await process.until(f.JobSubmitted, 1)) == 1
     assert await process.asked(lambda operator: operator.submit_new(JOB)) == m.Accepted("a_2")
     assert await process.asked(lambda operator: operator.submit_new(other)) == m.Accepted("a_3")
-    assert await process.asked(lambda operator: operator.describe("a")) == m.Described(JOB, "finished")
+    assert await process.asked(lambda operator: operator.describe("a")) == m.SubmittedJob(JOB, "finished")
     assert await process.asked(lambda operator: operator.describe("b")) is None
 
 

@@ -356,7 +356,7 @@ def damaged_beside(path: Path) -> list[Path]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a journal that nobody uses, with the files that SQLite keeps beside it; return its new path."""
+    """Rename an unused journal and SQLite's files beside it; return its new path."""
     aside = path.with_name(f"{path.name}{ASIDE}{len(damaged_beside(path)) + 1}")
     for suffix in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):

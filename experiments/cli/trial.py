@@ -30,8 +30,8 @@ from topologies.units import format_duration, format_size
 TRY_S, MAX_STEPS = 2.0, 50  # of computing before the state is saved
 
 
-class Trial(NamedTuple):
-    """Findings about a job. What it has of the first process and of the one that resumed it is compared."""
+class Findings(NamedTuple):
+    """Findings about a job. What they have of the first process and of the one that resumed it is compared."""
 
     step: int  # saved, or resumed
     step_s: float | None
@@ -54,7 +54,7 @@ def try_job(job: JobSpec, folder: Path) -> list[str]:
     return [f"steps = {found.steps}", step, f'payload = "{format_size(found.payload_bytes)}"']
 
 
-def _workload(job: JobSpec, folder: Path, state: Path) -> Trial:
+def _workload(job: JobSpec, folder: Path, state: Path) -> Findings:
     first = _in_new_process(job, folder, state, False)
     second = _in_new_process(job, folder, state, True)
     wrong = ""
@@ -71,7 +71,7 @@ def _workload(job: JobSpec, folder: Path, state: Path) -> Trial:
     return first
 
 
-def _in_new_process(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Trial:
+def _in_new_process(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Findings:
     with ProcessPoolExecutor(1, get_context("fork")) as one:
         try:
             found = one.submit(_play, job, folder, state, resumes).result()
@@ -82,7 +82,7 @@ def _in_new_process(job: JobSpec, folder: Path, state: Path, resumes: bool) -> T
     return found
 
 
-def _play(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Trial | str:
+def _play(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Findings | str:
     """Begin, step and save, or load; then verify, and step once more. Return what was found, or the reason why it failed."""
     sys.path[:0] = [str(folder), ""]
     stage, took_s = "__init__", [0.0]
@@ -112,13 +112,13 @@ def _play(job: JobSpec, folder: Path, state: Path, resumes: bool) -> Trial | str
         workload.step()
         stage = "verify"
         step_s = max(workload.step_s, statistics.median(took_s[1:] or took_s))
-        return Trial(step, step_s, state.stat().st_size, workload.steps_total, proof, workload.verify())
+        return Findings(step, step_s, state.stat().st_size, workload.steps_total, proof, workload.verify())
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything
         traceback.print_exc()
         return f"`{stage}` raised {type(error).__name__}: {error}"
 
 
-async def _program(job: JobSpec, scratch: Path) -> Trial:
+async def _program(job: JobSpec, scratch: Path) -> Findings:
     state, log = scratch / "state", scratch / "log"
     with ForkServer(scratch) as forks, closing(LeaseFile.create(scratch / "lease", inf)) as lease:
 
@@ -164,7 +164,7 @@ async def _program(job: JobSpec, scratch: Path) -> Trial:
         await second.stop(0.0)
         if resumed is not None and resumed < taken.step:
             raise _wrong(job, f"its checkpoint was of step {taken.step}, and it went on at step {resumed}", log)
-    return Trial(taken.step, ran_s / step if step else None, state.stat().st_size, job.steps)
+    return Findings(taken.step, ran_s / step if step else None, state.stat().st_size, job.steps)
 
 
 def _wrong(job: JobSpec, reason: str, log: Path) -> SpecError:

@@ -39,7 +39,9 @@ _MACHINE = frozenset(
 )
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 _RAISES = signal.default_int_handler
-SOON_S = 5.0  # what fails within it of an interrupt, fails by it: a library may swallow one that is half imported
+# what a library raises that was interrupted while it was imported; so soon after an interrupt it is one
+_HALF_IMPORTED = (ImportError, AttributeError, SystemError)
+SOON_S = 5.0
 _typed_s = -inf
 
 
@@ -121,7 +123,9 @@ def _end_of(error: BaseException) -> tuple[int, str | None]:
             )
         case _ if _is_expected(error):
             return ExitStatus.NOT_RUN, f"{error}"
-        case _ if _is_of_an_interrupt(error) or time.monotonic() - _typed_s < SOON_S:
+        case _ if _is_of_an_interrupt(error):
+            return ExitStatus.INTERRUPTED, "interrupted"
+        case _ if isinstance(error, _HALF_IMPORTED) and time.monotonic() - _typed_s < SOON_S:
             return ExitStatus.INTERRUPTED, "interrupted"
     return (ExitStatus.INTERNAL, f"an internal error, a fault of this program: {type(error).__name__}: {error}")
 

@@ -46,10 +46,10 @@ class Operator:
         """Cancel a job; return when that is in the coordinator's journal, or the reason why it cannot be cancelled."""
         return await self._ask(m.Cancel(job), m.Cancelled, m.Rejected)
 
-    async def describe(self, job: str) -> m.Described | None:
+    async def describe(self, job: str) -> m.SubmittedJob | None:
         """Return a job as it was submitted, and its phase; None: no job has this name."""
-        answer = await self._ask(m.Describe(job), m.Described, m.Rejected)
-        return answer if isinstance(answer, m.Described) else None
+        answer = await self._ask(m.JobRequest(job), m.SubmittedJob, m.Rejected)
+        return answer if isinstance(answer, m.SubmittedJob) else None
 
     async def submit_new(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
         """Submit a job as a new one: where its name is taken, under the first of NAME_2, NAME_3, ... that is not."""
