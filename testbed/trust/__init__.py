@@ -1,0 +1,5 @@
+"""Names and secrecy of a campus's conversations: certificates of its own authority, TLS 1.3 at both ends.
+
+May import `testbed.bounds`, `testbed.wire` and the errors. Begin with `channel.py`, through which every conversation goes.
+`authority.py` issues the certificates.
+"""

@@ -1,0 +1,107 @@
+"""The authority of a campus: it issues the certificates by which parties know one another.
+
+It lives in the memory of the process that starts the campus. Certificates are good for hours: a stolen one is soon worth nothing.
+Their times are the wall clock's, so a clock that is off by more than SKEW_S refuses new certificates. Each party trusts two
+authorities at most: so one follows another while a campus runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from testbed.trust.channel import Credentials, Name
+
+LIFE_S: Final = 12 * 3600.0
+AUTHORITY_LIFE_S: Final = 365 * 24 * 3600.0
+SKEW_S: Final = 300.0  # by which clocks of a campus may differ
+
+
+@dataclass(slots=True)
+class Authority:
+    """Key and certificate of a campus's authority. Parties trust it, and the `other` one that it follows or that follows it."""
+
+    campus: str
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    certificate: x509.Certificate
+    other: x509.Certificate | None = None
+
+    @classmethod
+    def new(cls, campus: str) -> Authority:
+        """Return a new authority, whose certificate it signs itself."""
+        key = new_key()
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {campus}")])
+        builder = _builder(issuer, key.public_key(), key, AUTHORITY_LIFE_S).subject_name(issuer)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        return cls(
+            campus, key, builder.add_extension(_usage(is_authority=True), critical=True).sign(key, hashes.SHA256())
+        )
+
+    @property
+    def trusted(self) -> bytes:
+        """Certificates of the authorities that parties trust, in PEM."""
+        return b"".join(pem_of(each) for each in (self.certificate, self.other) if each is not None)
+
+    def issue(self, name: Name, key: ec.EllipticCurvePublicKey, life_s: float = LIFE_S) -> x509.Certificate:
+        """Return a certificate of a party's name and public key."""
+        named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(name))])
+        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = _builder(self.certificate.subject, key, self.key, life_s).subject_name(x509.Name([]))
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(is_authority=False), critical=True)
+        builder = builder.add_extension(named, critical=True).add_extension(usages, critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def credentials(self, name: Name, life_s: float = LIFE_S) -> Credentials:
+        """Return a new key, its certificate, and what is trusted, for a party that this process starts."""
+        key = new_key()
+        return Credentials(name, pem_of_key(key), pem_of(self.issue(name, key.public_key(), life_s)), self.trusted)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Return a new private key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key in PEM, in the clear."""
+    clear = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, clear)
+
+
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """Return a certificate in PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _builder(
+    issuer: x509.Name, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePrivateKey, life_s: float
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    begin, end = now - timedelta(seconds=SKEW_S), now + timedelta(seconds=life_s)
+    builder = x509.CertificateBuilder(issuer).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(begin).not_valid_after(end).public_key(key)
+    # two authorities of a campus have one name: their keys tell them apart
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    return builder.add_extension(signed_by, critical=False)
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
