@@ -310,6 +310,18 @@ async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Pa
         assert "socket:" not in (tmp_path / "held").read_text()
 
 
+async def test_no_secret_of_the_operators_environment_reaches_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "a-secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    says = "def work(self): os.system('env; cat /proc/$PPID/environ') or os._exit(0)"
+    async with begun(tmp_path, third_party(tmp_path, says)) as (d, job):
+        await all_events(job)
+        assert "a-secret" not in d.log()
+        assert {"OMP_NUM_THREADS=1", f"PATH={os.environ['PATH']}"} <= set(d.log().splitlines())
+
+
 async def test_job_that_does_not_listen_is_killed_by_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
     spec = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")

@@ -125,7 +125,7 @@ class ProgramRunner(ABC):
         self._program.kill()
 
     def _environment(self, directory: Path) -> Mapping[str, str]:
-        """Return the environment: the agent's, the job's own, and the attempt's variables."""
+        """Return the environment: what the campus passes on, the job's own, and the attempt's variables."""
         told = {
             CHECKPOINT_DIRECTORY: str(directory),
             STEP_FILE: str(self._step_file),

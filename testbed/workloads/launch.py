@@ -15,13 +15,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import trio
 
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.own_programs import own_program
 from testbed.workloads.fork_server import ORDER_BYTES
+
+# variables that reach jobs; whatever else the operator's shell has (tokens, keys) stays there. `LC_` and the like: beginnings
+PASSED: Final = frozenset(
+    [
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        "PYTHONHASHSEED",
+        "PYTHONPATH",
+        "TZ",
+        "RECLAIMNET_CAMPUS",
+        "RECLAIMNET_CRIU",
+        "RECLAIMNET_LOG_LEVEL",
+    ]
+)
+PASSED_BEGINNINGS: Final = ("CUBLAS_", "CUDA_", "LC_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +113,7 @@ class ForkServer:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 cwd=self._folder,
+                env=passed_environment(),
             )
 
     async def _reap(self, pid: int, program: subprocess.Popen[bytes] | None) -> int:
@@ -120,3 +139,8 @@ class ForkServer:
         if not text:
             raise ConnectionResetError("the fork server has ended")
         return json.loads(text), received
+
+
+def passed_environment() -> dict[str, str]:
+    """Return the variables that jobs get from this process's environment."""
+    return {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_BEGINNINGS)}
