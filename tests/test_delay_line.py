@@ -128,17 +128,24 @@ class TestKernel:
         assert 0 < figures["delay_line_frames"] < 200
         assert 0 < figures["delay_line_late_p50_s"] <= figures["delay_line_late_p99_s"]
 
-    def test_killed_delay_line_is_noticed_and_its_campus_leaves_nothing(self) -> None:
+    def test_killed_delay_line_is_started_again_and_the_run_is_invalid(self) -> None:
         before = machine()
-        net = LiveCampus(small_campus(1, delay_s=0.001), enforcement=False, cut=[("h1", "s1")])
-        with net:
-            pid = net.kernel.line.pid
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(SetupError, match="delay line ended"):
-                while True:
-                    net.set_link("h1", "s1", delay="2 ms")
+        with LiveCampus(small_campus(2, delay_s=0.001), enforcement=False, cut=[("h1", "s1")]) as net:
+            net.set_link("h1", "s1", delay="5 ms")
+            with FidelityMonitor(net) as monitor:
+                killed = net.kernel.line.pid
+                assert killed
+                os.kill(killed, signal.SIGKILL)
+                limit_s = time.monotonic() + 20.0
+                while net.kernel.line.pid in (None, killed) and time.monotonic() < limit_s:
                     time.sleep(0.01)
-            assert "delay line" in " ".join(FidelityMonitor(net).verdict().reasons)
+                read_back(net)
+                assert 10.0 <= least_rtt_ms(net, "h1", "h2") < 20.0
+                net.set_link("h1", "s1", delay="2 ms")
+                assert 4.0 <= least_rtt_ms(net, "h1", "h2") < 10.0
+            verdict = monitor.verdict()
+            assert "deaths of the delay line" in " ".join(verdict.reasons), verdict
+            assert verdict.figures["delay_line_frames"] > 0
         assert machine() == before
 
 

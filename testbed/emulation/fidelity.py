@@ -122,6 +122,7 @@ class FidelityMonitor:
         self._steal: list[float] = []
         self._rates: list[LinkRate] = []
         self._line_before: dict[tuple[str, int], LineStatistics] = {}
+        self._line_restarts_before = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._observer: CampusObserver | None = None
@@ -138,7 +139,10 @@ class FidelityMonitor:
     def start(self) -> None:
         """Begin to watch, in a thread; what the kernel did is observed where it reports it."""
         self._stopping.clear()
-        self._line_before = self._campus.kernel.line.statistics()
+        self._line_before, self._line_restarts_before = (
+            self._campus.kernel.line.statistics(),
+            self._campus.kernel.line.restarts,
+        )
         self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
         self._thread.start()
 
@@ -202,6 +206,8 @@ class FidelityMonitor:
             for name, counted in self._campus.kernel.line.statistics().items()
         }
         figures |= line_figures(line) | observed_figures(self.observed)
+        if line:
+            figures["delay_line_restarts"] = float(self._campus.kernel.line.restarts - self._line_restarts_before)
         reasons = judge(judged(figures, self._rates, line, self._bounds))
         if self._campus.running:
             try:
@@ -245,6 +251,7 @@ def judged(
         ),
         ("cpu_steal_mean", bounds.steal_share, "share of processor time taken by another machine"),
         ("lag_p99_s", bounds.lag_p99_s, "99th percentile of timer lateness in seconds"),
+        ("delay_line_restarts", 0.0, "deaths of the delay line, which lost the frames that it held"),
     ):
         yield Judged(words, figures.get(key, 0.0), high)
     for rate in rates:

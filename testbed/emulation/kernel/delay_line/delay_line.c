@@ -18,8 +18,8 @@
  *
  * Order is kept: a frame is due no earlier than the one before it in its direction.
  *
- * delay_line STATISTICS_FILE MAX_CABLES PARENT_PID: prints "ready" in a network namespace of its own, then answers each line
- * of standard input with one line:
+ * delay_line STATISTICS_FILE MAX_CABLES PARENT_PID [NAMESPACE]: prints "ready" in a network namespace of its own, or in that of
+ * a file, where one before it ended and left the cables. Then it answers each line of standard input with one line:
  *   cable N A B                                     "ok": cable N (from 0, in order) lies between interfaces A and B
  *   set N SIDE DELAY JITTER LOSS LIMIT              what `get` says; SIDE 0 is from A to B, 1 from B to A; DELAY and JITTER in
  *                                                   ns, LOSS in 2^-32, LIMIT of what waits in bytes
@@ -574,7 +574,7 @@ static void read_commands(void)
 
 static struct statistics *share(const char *path, size_t bytes)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600); /* one that was there counts on */
 	void *memory;
 
 	if (fd < 0 || ftruncate(fd, bytes))
@@ -593,10 +593,10 @@ int main(int count, char **arguments)
 	struct epoll_event events[4], event = {.events = EPOLLIN};
 	uint64_t expired;
 	pid_t parent;
-	int ready, i;
+	int ready, i, namespace;
 
-	if (count != 4) {
-		fprintf(stderr, "usage: delay_line STATISTICS_FILE MAX_CABLES PARENT_PID\n");
+	if (count != 4 && count != 5) {
+		fprintf(stderr, "usage: delay_line STATISTICS_FILE MAX_CABLES PARENT_PID [NAMESPACE]\n");
 		return 2;
 	}
 	most_cables = strtoul(arguments[2], NULL, 10);
@@ -605,8 +605,14 @@ int main(int count, char **arguments)
 		return 1;
 	signal(SIGINT, SIG_IGN); /* typed at the campus's terminal: the campus ends this */
 	signal(SIGPIPE, SIG_IGN);
-	if (unshare(CLONE_NEWNET))
+	if (count == 4 && unshare(CLONE_NEWNET))
 		fail("unshare(CLONE_NEWNET)");
+	if (count == 5) {
+		namespace = open(arguments[4], O_RDONLY | O_CLOEXEC);
+		if (namespace < 0 || setns(namespace, CLONE_NEWNET))
+			fail(arguments[4]);
+		close(namespace);
+	}
 	/* at once when it is due, before whatever else wants the processor; where that is not allowed, late, and counted */
 	sched_setscheduler(0, SCHED_FIFO, &first);
 	mallopt(M_MMAP_THRESHOLD, 64 << 20);
@@ -618,8 +624,10 @@ int main(int count, char **arguments)
 	directions = calloc(2 * most_cables, sizeof(*directions));
 	if (!directions)
 		fail("memory");
-	for (i = 0; i < (int)(2 * most_cables); i++)
+	for (i = 0; i < (int)(2 * most_cables); i++) {
 		directions[i].statistics = &whole[1 + i];
+		directions[i].statistics->waiting = 0;
+	}
 	poller = epoll_create1(EPOLL_CLOEXEC);
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (poller < 0 || timer < 0)

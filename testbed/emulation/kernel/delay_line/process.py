@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import threading
@@ -22,6 +23,9 @@ from testbed.emulation.kernel.helper import Helper
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch, SetupError
 
+log = logging.getLogger(__name__)
+
+AGAIN_S = 0.1  # how often it is looked whether the process has died
 MAX_CABLES = 16384  # the machine's limit of interfaces is lower
 ANSWER_LIMIT_S = 10.0  # it answers within some 10 us; this is for a machine that is stopped
 _BYTES = 8 * (7 + DELAY_BUCKETS)  # of struct statistics of delay_line.c
@@ -86,15 +90,31 @@ class _Settings:
         return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.limit_bytes}"
 
 
+def _parent() -> int:
+    """Return the process that the delay line is to end with; 0 outside the main thread.
+
+    A process dies with the *thread* that forked it. Without, the end of its input, which the kernel closes with this process,
+    ends it.
+    """
+    return os.getpid() if threading.current_thread() is threading.main_thread() else 0
+
+
 class DelayLine:
-    """The process, in a network namespace of its own. `add` cables, `set` what each direction does."""
+    """The process, in a network namespace of its own. `add` cables, `set` what each direction does.
+
+    The namespace lasts as long as this object. A process that dies is started again in it, and given all cables as they were.
+    """
 
     def __init__(self, run_dir: Path, campus_id: str) -> None:
+        self.restarts = 0
         self._file = run_dir / "delay_line"
         self._campus_id = campus_id
         self._process: Helper | None = None
-        self._asking = threading.Lock()
-        self._cables: list[str] = []  # what each is called, in the process's order
+        self._namespace = -1  # a descriptor: keeps it where no process is left in it
+        self._asking = threading.RLock()
+        self._closing = threading.Event()
+        self._cables: dict[str, str] = {}  # what each is called, in the process's order -> its two interfaces
+        self._settings: dict[tuple[str, int], str] = {}
         self._memory: mmap.mmap | bytes = b""
 
     @property
@@ -108,25 +128,50 @@ class DelayLine:
             if not self._process.is_running:
                 raise self._process.ended()
             return self._process.pid
-        # a process dies with the *thread* that forked it: only the main one lives as long as the campus. Else the end of its
-        # standard input, which the kernel closes with this process, is what ends it
-        parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-        command = list(map(str, (compiled(), self._file, MAX_CABLES, parent)))
-        self._cables.clear()
-        self._process = Helper("the delay line", command, {MARK: self._campus_id})
-        ledger.record(ledger.process(self._process.pid, "delay line"))
-        self._process.read_line(ANSWER_LIMIT_S)
+        process = self._launch(ledger, self._file, MAX_CABLES, _parent())
+        self._namespace = os.open(f"/proc/{process.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         with self._file.open("rb") as file:
             size_bytes = (1 + 2 * MAX_CABLES) * _BYTES
             self._memory = mmap.mmap(file.fileno(), size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-        return self._process.pid
+        threading.Thread(target=self._look_after, args=(ledger,), name="delay line", daemon=True).start()
+        return process.pid
+
+    def _launch(self, ledger: Ledger, *arguments: object) -> Helper:
+        process = Helper("the delay line", [str(compiled()), *map(str, arguments)], {MARK: self._campus_id})
+        ledger.record(ledger.process(process.pid, "delay line"))
+        try:
+            process.read_line(ANSWER_LIMIT_S)
+        except SetupError:
+            process.close()
+            raise
+        self._process = process
+        return process
+
+    def _look_after(self, ledger: Ledger) -> None:
+        """Start the process again when it has died."""
+        while not self._closing.wait(AGAIN_S):
+            with self._asking:
+                if self._process is None or self._process.is_running:
+                    continue
+                dead, self.restarts = self._process, self.restarts + 1
+                try:
+                    log.warning("%s: it is started again", dead.ended())
+                    self._launch(ledger, self._file, MAX_CABLES, 0, f"/proc/{os.getpid()}/fd/{self._namespace}")
+                    dead.close()
+                    for number, interfaces in enumerate(self._cables.values()):
+                        self._ask(f"cable {number} {interfaces}")
+                    for (name, side), wanted in self._settings.items():
+                        self._ask(f"set {self._number(name)} {side} {wanted}")
+                except (SetupError, OSError) as error:  # no process or no file can be had: tried again
+                    log.warning("the delay line cannot be started again yet: %s", error)
 
     def add(self, name: str, ifindex_a: int, ifindex_b: int) -> None:
         """Take what comes in at one of its namespace's interfaces to the other. SetupError: a socket was refused."""
-        answer = self._ask(f"cable {len(self._cables)} {ifindex_a} {ifindex_b}")
+        interfaces = f"{ifindex_a} {ifindex_b}"
+        answer = self._ask(f"cable {len(self._cables)} {interfaces}")
         if answer != "ok":
             raise SetupError(f"delay line of {name}: {answer}")
-        self._cables.append(name)
+        self._cables[name] = interfaces
 
     def set(self, name: str, side: int, shape: LinkShape) -> None:
         """Set delay, jitter and loss of a direction (side 0: leaving the cable's end a).
@@ -134,12 +179,16 @@ class DelayLine:
         KernelMismatch if the process disagrees.
         """
         wanted = str(_Settings.of(shape))
-        self._compare(name, side, wanted, self._ask(f"set {self._cables.index(name)} {side} {wanted}"))
+        self._settings[name, side] = wanted
+        self._compare(name, side, wanted, self._ask(f"set {self._number(name)} {side} {wanted}"))
 
     def check(self, name: str, side: int, shape: LinkShape) -> None:
         """Raise KernelMismatch unless the direction has the shape."""
-        found = self._ask(f"get {self._cables.index(name)} {side}")
+        found = self._ask(f"get {self._number(name)} {side}")
         self._compare(name, side, str(_Settings.of(shape)), found)
+
+    def _number(self, name: str) -> int:
+        return list(self._cables).index(name)
 
     def _compare(self, name: str, side: int, wanted: str, found: str) -> None:
         if found != wanted:
@@ -164,8 +213,12 @@ class DelayLine:
         """End the process; safe to repeat. Its statistics stay readable."""
         if self._process is None:
             return
-        self._process.close()
-        self._process = None
+        self._closing.set()
+        with self._asking:
+            self._process.close()
+            self._process = None
+            if self._namespace >= 0:
+                os.close(self._namespace)
         if isinstance(self._memory, mmap.mmap):
             shared, self._memory = self._memory, self._memory[: (1 + 2 * len(self._cables)) * _BYTES]
             shared.close()
