@@ -1,5 +1,6 @@
 """Runs for the tests of the live page: a virtual one on disk, and as a coordinator's journal; pages served by a process."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.run import BEGIN_S, make_world
 from experiments.worlds.virtual.world import VirtualWorld
 
+TOKEN = "of-a-test"
 SERVER = """
 import sys
 from pathlib import Path
@@ -83,7 +85,13 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
 @contextmanager
 def served(*argv: str) -> Iterator[str]:
     """The address of a page that is served meanwhile."""
-    process = subprocess.Popen([sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RECLAIMNET_PAGE_TOKEN": TOKEN},
+    )
     try:
         yield process.stdout.readline().split()[-1]
     finally:

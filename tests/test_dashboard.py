@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import resource
 import socket
 import threading
 import urllib.error
@@ -218,11 +219,13 @@ def test_a_line_that_is_no_fact_is_named(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def page(events: Path) -> Iterator[str]:
     with runs.replayed(events) as address:
-        yield address.rstrip("/")
+        root, token = address.split("/#token=")
+        assert token == runs.TOKEN
+        yield root
 
 
 def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
-    request = urllib.request.Request(address, headers=headers)
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {runs.TOKEN}", **headers})
     try:
         with urllib.request.urlopen(request, timeout=20) as reply:
             return reply.status, reply.headers, reply.read()
@@ -313,12 +316,40 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
         serve.of_campus(campus)
 
 
-def test_only_a_token_of_this_page_lets_one_act() -> None:
+@pytest.mark.parametrize(
+    "path", ["/api/campus", "/api/head?version=0&number=0", "/api/at?s=1", "/api/fact?n=1", "/metrics"]
+)
+def test_a_run_is_shown_to_whoever_has_the_token_of_its_page(page: str, path: str) -> None:
+    assert get(page + path)[0] == 200
+    for wrong in ("", "Bearer", "Bearer ", f"Basic {runs.TOKEN}", f"Bearer {runs.TOKEN}x", "Bearer \xe9"):
+        status, _, body = get(page + path, Authorization=wrong)
+        assert (status, json.loads(body)) == (
+            401,
+            {"words": "the token is missing: open the address that the command printed"},
+        )
+
+
+def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
+    """Four times as many as a process may have open as a rule."""
+    port, most = int(page.rpartition(":")[2]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    strangers: list[socket.socket] = []
+    try:
+        for n in range(min(4096, most // 2)):
+            strangers.append(socket.create_connection(("127.0.0.1", port), timeout=20.0))
+            if n % 2:
+                strangers[-1].sendall(b"GET /api/head HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        assert get(page + "/api/at?s=1")[0] == 200
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_what_is_asked_of_a_switch_is_of_a_host_with_an_owner() -> None:
     owner = {"id": "c", "pid": os.getpid(), "pin_dir": "/nowhere", "hosts": ["h1"], "volunteers": ["h1"]}
     switches = Switches(RunningCampus(owner))
-    assert switches.allows(f"Bearer {switches.token}")
-    for wrong in ("", "Bearer", "Bearer ", f"Basic {switches.token}", f"Bearer {switches.token}x", "Bearer é"):
-        assert not switches.allows(wrong)
     for wish in (
         OwnerRequest("h2", "reclaim"),
         OwnerRequest("h1", "reclaim", -1.0),

@@ -1,7 +1,7 @@
 """Answers to a browser (ASGI).
 
-Only loopback's names are answered, so another site's page cannot have them resolve here. A request that changes
-something needs a token that no other site's page can send. Nothing is loaded from elsewhere.
+Only loopback's names are answered, so another site's page cannot have them resolve here. Whatever is of the run needs the
+page's token, which no other user of this machine and no other site's page can send. Nothing is loaded from elsewhere.
 
 The page asks again for what is new, four times a second or as fast as it is answered: a slow reader delays no other.
 """
@@ -9,6 +9,8 @@ The page asks again for what is new, four times a second or as fast as it is ans
 from __future__ import annotations
 
 import math
+import os
+import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from topologies.decoding import UNDECODABLE
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
 MAX_BODY = 4096
+TOKEN = "RECLAIMNET_PAGE_TOKEN"  # environment: the token of the page, where a program that reads it must know it before
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -69,10 +72,11 @@ class RequestRefused(Exception):
 
 
 class Application:
-    """The page of a feed; `asgi` is served."""
+    """The page of a feed; `asgi` is served to those who send the `token`."""
 
     def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
         self._feed, self._health, self._switches = feed, health, switches
+        self.token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
         self._registry = registry(feed, health)
         self._layout = layout(feed.source.campus)
         routes = [
@@ -88,7 +92,7 @@ class Application:
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
         handlers: dict[Any, Any] = {RequestRefused: _refused}
         starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        self.asgi: ASGIApp = _guarded(starlette)
+        self.asgi: ASGIApp = _guarded(starlette, self.token)
 
     # ------------------------------------------------------------ reading
 
@@ -162,14 +166,12 @@ class Application:
     # ------------------------------------------------------------ writing
 
     async def _switch(self, request: Request) -> Response:
-        """Apply an owner's request; it carries the token."""
+        """Apply an owner's request."""
         if self._switches is None:
             raise RequestRefused(409, "only the page of a campus that stands has owners' switches")
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{request.headers.get('host', '')}":
             raise RequestRefused(403, "a request of another site's page")
-        if not self._switches.allows(request.headers.get("authorization", "")):
-            raise RequestRefused(401, "the token is missing: open the address that the command printed")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise RequestRefused(415, "application/json is expected")
         body = b""
@@ -190,14 +192,16 @@ class Application:
             raise RequestRefused(500, f"the kernel refuses: {error}") from None
 
 
-def _guarded(app: ASGIApp) -> ASGIApp:
-    """Refuse requests of another site's page: it could not read the answer, but take the time of others.
+def _guarded(app: ASGIApp, token: str) -> ASGIApp:
+    """Refuse what is of the run to those without the token, and to another site's page, which would take the time of others.
 
     Every answer has `HEADERS`.
     """
+    wanted = f"Bearer {token}".encode()
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
     foreign = {(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")}
     refusal = _json({"words": "a request of another site's page"}, 403)
+    unknown = _json({"words": "the token is missing: open the address that the command printed"}, 401)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
@@ -205,8 +209,13 @@ def _guarded(app: ASGIApp) -> ASGIApp:
                 message = {**message, "headers": [*message["headers"], *headers]}
             await send(message)
 
-        is_api = scope["type"] == "http" and scope["path"].startswith("/api/")
-        answer = refusal if is_api and foreign & set(scope["headers"]) else app
+        answer = app
+        if scope["type"] == "http" and scope["path"].startswith(("/api/", "/metrics")):
+            sent = set(scope["headers"])
+            if foreign & sent:
+                answer = refusal
+            elif not any(name == b"authorization" and secrets.compare_digest(value, wanted) for name, value in sent):
+                answer = unknown
         await answer(scope, receive, send_more)
 
     return wrapped

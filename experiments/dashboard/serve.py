@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import sys
@@ -65,6 +66,10 @@ def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bo
     The callback gets the address once it is served. SetupError: the port is taken.
     """
     sock = listening(port)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[
+        1
+    ]  # connections of strangers wait out their time without using it up
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     trio.run(partial(_main, shown, sock, tell, until_eof), clock=MonotonicClock())
 
 
@@ -97,8 +102,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
         if campus is not None:
             nursery.start_soon(health.watch, campus.run_dir)
         [address] = await nursery.start(partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever))
-        token = f"/#token={switches.token}" if switches is not None else "/"
-        tell(f"{address}{token}")
+        tell(f"{address}/#token={application.token}")
         if until_eof:
             await trio.to_thread.run_sync(sys.stdin.buffer.read, abandon_on_cancel=True)
         else:

@@ -123,7 +123,7 @@ function follow() {
 
 // a moment of the past into the view; false: something else is shown by now
 async function show(view, s) {
-  const mode = S.mode, told = await (await fetch(`/api/at?s=${s}`)).json();
+  const mode = S.mode, told = await (await ask(`/api/at?s=${s}`)).json();
   if (S.view !== view || S.mode !== mode) return false;
   view.story = [];
   view.apply(told);
@@ -259,7 +259,6 @@ function host(view, at) {
   }
   $("host").replaceChildren(list, running);
   $("owner").hidden = !(S.campus.switches && node.role === "volunteer");
-  $("no-token").hidden = Boolean(S.token);
 }
 
 // rows are kept and changed in place: 500 jobs that report a step each second must not cost 500 new rows
@@ -374,7 +373,7 @@ async function chooseFact(number) {
   draw();
   let told;
   try {
-    told = await (await fetch(`/api/fact?n=${number}`)).json();
+    told = await (await ask(`/api/fact?n=${number}`)).json();
   } catch {
     told = { text: "the page's process does not answer", fields: [] };
   }
@@ -386,23 +385,20 @@ async function chooseFact(number) {
 
 async function owner(event) {
   event.preventDefault();
-  const what = event.submitter.value, answer = $("answer"), token = S.token || $("token").value.trim();
+  const what = event.submitter.value, answer = $("answer");
   const wish = { host: S.host, do: what === "return" ? "return" : "reclaim", notice_s: what === "notice" ? Number($("notice").value) : 0 };
   answer.textContent = "…";
   try {
-    const reply = await fetch("/api/switch", { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` }, body: JSON.stringify(wish) });
+    const reply = await ask("/api/switch", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wish) });
     answer.textContent = (await reply.json()).words;
-    if (reply.ok && !S.token) keepToken(token);
-    if (reply.status === 401) keepToken("");
   } catch {
     answer.textContent = "the page's process does not answer";
   }
 }
 
-function keepToken(token) {
-  S.token = token;
-  token ? sessionStorage.setItem("token", token) : sessionStorage.removeItem("token");
-  $("no-token").hidden = Boolean(token);
+// the token is the part of the printed address behind #; other users of the machine do not have it
+function ask(path, options = {}) {
+  return fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${S.token}` } });
 }
 
 // ---------------------------------------------------------------- beginning
@@ -437,7 +433,7 @@ function beginReplay(end) {
 async function watchHead() {
   for (let seen = { version: 0, number: 0 }; !S.over; await pause(POLL_MS)) {
     try {
-      const message = await (await fetch(`/api/head?version=${seen.version}&number=${seen.number}`)).json();
+      const message = await (await ask(`/api/head?version=${seen.version}&number=${seen.number}`)).json();
       told(message);
       seen = message;
     } catch {
@@ -462,8 +458,11 @@ function tips() {
 async function begin() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) history.replaceState(null, "", "/");
-  keepToken(given || sessionStorage.getItem("token") || "");
-  S.campus = await (await fetch("/api/campus")).json();
+  S.token = given || sessionStorage.getItem("token") || "";
+  sessionStorage.setItem("token", S.token);
+  const reply = await ask("/api/campus"), campus = await reply.json();
+  if (!reply.ok) return state(campus.words, "bad");
+  S.campus = campus;
   document.title = `${S.campus.name} · ReclaimNet`;
   $("name").textContent = S.campus.name;
   $("world").textContent = { live: "live campus", recorded: "recorded live run", virtual: "virtual run" }[S.campus.world];
