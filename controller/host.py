@@ -37,6 +37,7 @@ from controller.core.model.cluster import keyed
 from controller.load import Load
 from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
+from controller.persistence.lines import Entry
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.bounds import quoted
@@ -201,21 +202,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def decide(self, event: ev.Event, at_s: float) -> list[do.Effect]:
         """Return the effects of an event; they are in the journal now, in one transaction with it."""
         try:
-            self.journal.begin()
-            self.journal.append_input(at_s, event)
             began_s = perf_counter()
             effects = self.core.handle(event, at_s)
             took_s = perf_counter() - began_s
             self.spent_s += took_s
             self.load.decisions.add(took_s)
-            for effect in effects:
-                if isinstance(effect, do.Record):
-                    self.journal.append_fact(at_s, effect.fact)
-            self.journal.commit()
+            facts = [effect.fact for effect in effects if isinstance(effect, do.Record)]
+            self.journal.append([Entry(at_s, event, facts)])
             self.load.writes.add(perf_counter() - began_s - took_s)
         except BaseException:
             self.ending = True  # connections that end with it decide nothing more
-            self.journal.undo()
             raise
         return effects
 

@@ -21,8 +21,8 @@ from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
-from controller.persistence.journal import DamagedJournal, Journal, set_aside
-from controller.persistence.recovery import check_origin, origin_of, recall, salvage, start_after
+from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
+from controller.persistence.recovery import Replay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
 from testbed.driver import run_process
@@ -30,6 +30,7 @@ from testbed.errors import SetupError
 from testbed.logs import logger
 from topologies.spec import Campus
 
+EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
 LOG = logger("controller")
 
 
@@ -109,31 +110,38 @@ def _core(config: CoordinatorConfig) -> Coordinator:
     return Coordinator(config.campus, config.protocol, config.queue, placement.random, config.secret)
 
 
-def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
+def _replay(config: CoordinatorConfig, journal: Journal) -> Replay:
     """Return a new coordinator, or the one that wrote the journal."""
-    admission = random.Random(f"{config.seed} admission")
-    mine, core, origin = _origin(config), _core(config), journal.origin()
+    mine, origin = _origin(config), journal.origin()
     if origin:
         check_origin(origin, mine, config.journal)
-    if not origin:
+    else:
         journal.found(mine)
-        return CoordinatorHost(
-            core, journal, admission, started_s=config.started_s, network_socket=config.network_socket
-        )
     # the very program that wrote the journal decides the same, unless something else has changed it
-    recalled = recall(journal, core, DamagedJournal if origin.get("program") == program() else SetupError)
-    for _ in range(recalled.submitted):
-        admission.random()
+    same = origin.get("program") == program()
+    replay = Replay(journal, _core(config), DamagedJournal if same else SetupError)
+    replay.advance()
+    LOG.info("%d events of %s decided again", replay.events, config.journal)
+    return replay
+
+
+def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
+    """Return the host of a new coordinator, or of the one that wrote the journal: it leads. Deposed: another does."""
+    replay = _replay(config, journal)
+    # agents know epochs of journals that were put aside since
+    journal.seize(max(journal.epoch, len(damaged_beside(journal.path)) * EPOCHS_OF_ONE) + 1)
+    draws = random.Random(f"{config.seed} admission")
+    for _ in range(replay.submitted):
+        draws.random()
     host = CoordinatorHost(
-        recalled.core,
+        replay.core,
         journal,
-        admission,
-        started_s=start_after(origin, recalled.last_s),
-        last_s=recalled.last_s,
-        submitted=recalled.submitted,
+        draws,
+        started_s=start_after(journal.origin(), journal.last_s),
+        last_s=journal.last_s,
+        submitted=replay.submitted,
         network_socket=config.network_socket,
     )
-    LOG.info("%d events of %s decided again", recalled.events, config.journal)
-    if recalled.last_s > 0.0:
-        host.handle(ev.Restarted(host.now_s - recalled.last_s))
+    if journal.last_s > 0.0:
+        host.handle(ev.Restarted(host.now_s - journal.last_s))
     return host

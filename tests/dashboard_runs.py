@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.core.model import events as ev
 from controller.persistence.journal import Journal
+from controller.persistence.lines import Entry
 from controller.persistence.recovery import origin_of
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import generate
@@ -64,9 +65,7 @@ class JournalledWorld(VirtualWorld):
         super().decide(event)
         if self.written is None:
             return
-        self.written.append_input(at_s, event)
-        for when_s, fact in self.facts[before:]:
-            self.written.append_fact(when_s, fact)
+        self.written.append([Entry(at_s, event, [fact for _, fact in self.facts[before:]])])
 
 
 def write_journal(path: Path, seconds: float = 20.0) -> int:
@@ -75,9 +74,7 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
     world = make_world(scenario(), generate(scenario()), kind=JournalledWorld, quiet=False)
     world.written = journal = Journal(path)
     journal.found(origin_of(played.campus, played.protocol, played.queue, played.seed, 0.0))
-    journal.begin()
     world.run(BEGIN_S + seconds)
-    journal.commit()
     journal.close()
     return len(world.facts)
 

@@ -23,7 +23,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model.events import Event, Restarted
 from controller.host import CoordinatorHost
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import recall
+from controller.persistence.recovery import Replay
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.worlds.virtual import Overheads, VirtualWorld, make_world
@@ -388,13 +388,14 @@ class StreamedWorld(RecordedWorld):
                 host.end.break_off(host.end.delay_s)
         self._stop_coordinator()
         await trio.sleep(down_s)
-        recalled = recall(self._journal, self.new_coordinator())
+        recalled, journal = Replay(self._journal, self.new_coordinator()), self._journal
+        recalled.advance()
         successor = CoordinatorHost(
-            recalled.core, self._journal, self._draws, last_s=recalled.last_s, submitted=recalled.submitted
+            recalled.core, journal, self._draws, last_s=journal.last_s, submitted=recalled.submitted
         )
         self.connections.refused = False
         self._start_coordinator(successor)
-        successor.handle(Restarted(self.now_s - recalled.last_s))
+        successor.handle(Restarted(self.now_s - journal.last_s))
 
     # ---- the run
 

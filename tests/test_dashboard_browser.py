@@ -11,7 +11,9 @@ import pytest
 
 from bpf.layout import Mode
 from controller.core.model import facts as f
+from controller.core.model.events import Woke
 from controller.persistence.journal import Journal
+from controller.persistence.lines import Entry
 from testbed import owner
 from testbed.emulation.safety.living import RunningCampus, running_campuses
 from tests import dashboard_runs as runs
@@ -139,16 +141,14 @@ def test_a_page_follows_a_journal_that_is_written(browser: Any, tmp_path: Path) 
     path = tmp_path / "journal.sqlite"
     runs.write_journal(path, seconds=12.0)
     writer = Journal(path)
+    assert [line.number for line in writer.follow()][-1] == writer.number
     with runs.followed(path, os.getpid()) as address:
         shown = Page(browser, address, state="the coordinator does not answer")  # there is none
         page = shown.page
         page.locator("input[value=all]").check()
 
         def record(*facts: f.AnyFact) -> None:
-            writer.begin()
-            for fact in facts:
-                writer.append_fact(13.0, fact)
-            writer.commit()
+            writer.append([Entry(13.0, Woke(), facts)])
 
         record(f.HostReclaimed("h2", 0.0, False, []), f.JobSubmitted("fresh<b>", 10, 1.0, 100))
         shown.until("document.querySelector('[data-host=h2]').matches('.reclaimed')")

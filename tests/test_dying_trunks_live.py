@@ -15,7 +15,7 @@ import pytest
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import recall
+from controller.persistence.recovery import Replay
 from experiments.inputs.scenario import Scenario, files
 from experiments.inputs.scenario.parts import LinkEvent
 from testbed.emulation.campus import LiveCampus
@@ -110,7 +110,9 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
         played = scenario.played()
         draw = random.Random(f"{played.seed} placement").random
         core = Coordinator(played.campus, played.protocol, played.queue, draw)
-        cluster = recall(journal, core).core.cluster
+        replay = Replay(journal, core)
+        replay.advance()
+        cluster = replay.core.cluster
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
         assert cluster.installation.answers, story
         access = played.campus.access_link("l1")

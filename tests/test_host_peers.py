@@ -218,7 +218,7 @@ async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_
         await coordinator.until(lambda: len(told) > 1)
         nursery.cancel_scope.cancel()
     assert isinstance(told[1].message, m.Welcome)
-    heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
+    heard = [e.message for *_, e in coordinator.host.journal.follow() if isinstance(e, AgentSaid)]
     assert heard == [structs.replace(hello, incarnation=keyed(b"", 1))]
 
 

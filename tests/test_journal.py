@@ -6,6 +6,8 @@ import signal
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -16,6 +18,7 @@ from controller.core.model import facts
 from controller.core.model.facts import JobFailed
 from controller.persistence import journal as journals
 from controller.persistence.journal import Journal, read_facts
+from controller.persistence.lines import Deposed, Entry, Line
 from experiments.results.events_file import write_events
 from testbed.errors import SetupError
 
@@ -25,12 +28,13 @@ def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         journal = Journal(path)
-        journal.begin()
-        journal.append_fact(1.0, facts.HostReturned("h1"))
-        journal.commit()
-        journal.begin()
-        journal.append_fact(2.0, facts.HostReturned("h2"))
-        os.kill(os.getpid(), signal.SIGKILL)
+        journal.append([Entry(1.0, ev.Woke(), [facts.HostReturned("h1")])])
+
+        def half() -> Iterator[Entry]:
+            yield Entry(2.0, ev.Woke(), [facts.HostReturned("h2")])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        journal.append(half())
     os.waitpid(child, 0)
     assert [fact for _, fact in read_facts(path)] == [facts.HostReturned("h1")]
 
@@ -39,25 +43,22 @@ def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(
     path, facts_at_once = tmp_path / "j.sqlite", 100_000
     journal = Journal(path)
     journal.fold_elsewhere()
-    journal.begin()
-    for number in range(facts_at_once):
-        journal.append_fact(1.0, facts.HostReturned(f"h{number}"))
-    journal.commit()
+    journal.append([Entry(1.0, ev.Woke(), [facts.HostReturned(f"h{number}") for number in range(facts_at_once)])])
     log_bytes = path.with_name("j.sqlite-wal").stat().st_size
     assert log_bytes > 4 << 20 > path.stat().st_size  # no commit has carried it in
     assert sum(1 for _ in read_facts(path)) == facts_at_once
-    journal.begin()
-    journal.append_fact(2.0, facts.HostReturned("last"))
-    thread = Thread(target=journal.fold_in)
-    thread.start()
-    thread.join()
-    assert path.stat().st_size > 2 << 20
-    journal.commit()
+
+    def meanwhile() -> Iterator[Entry]:
+        yield Entry(2.0, ev.Woke(), [facts.HostReturned("last")])
+        thread = Thread(target=journal.fold_in)
+        thread.start()
+        thread.join()
+        assert path.stat().st_size > 2 << 20
+
+    journal.append(meanwhile())
     assert [fact for at_s, fact in read_facts(path) if at_s == 2.0] == [facts.HostReturned("last")]
     journal.fold_in()
-    journal.begin()  # all is carried in, so the log begins anew
-    journal.append_fact(3.0, facts.HostReturned("more"))
-    journal.commit()
+    journal.append([Entry(3.0, ev.Woke(), [facts.HostReturned("more")])])  # all is carried in: the log begins anew
     assert path.with_name("j.sqlite-wal").stat().st_size <= log_bytes + (64 << 10)
     journal.close()
     assert sum(1 for _ in read_facts(path)) == facts_at_once + 2
@@ -79,10 +80,7 @@ def test_the_log_beside_a_journal_stays_short_however_much_is_written_while_it_i
     carrier = threading.Thread(target=carry)
     carrier.start()
     for number in range(3000):
-        journal.begin()
-        journal.append_input(float(number), ev.Woke())
-        journal.append_fact(float(number), facts.HostReturned("h" * 64))
-        journal.commit()
+        journal.append([Entry(float(number), ev.Woke(), [facts.HostReturned("h" * 64)])])
         time.sleep(0.0003)
     over.set()
     carrier.join()
@@ -93,9 +91,7 @@ def test_the_log_beside_a_journal_stays_short_however_much_is_written_while_it_i
 
 def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
-    journal.begin()
-    journal.append_fact(0.25, facts.HostReturned("h1"))
-    journal.commit()
+    journal.append([Entry(0.25, ev.Woke(), [facts.HostReturned("h1")])])
     journal.close()
     write_events(tmp_path / "e.jsonl", read_facts(tmp_path / "j.sqlite"))
     assert json.loads((tmp_path / "e.jsonl").read_text()) == {"at_s": 0.25, "fact": "HostReturned", "host": "h1"}
@@ -106,10 +102,7 @@ def written(path: Path, some: list[tuple[float, facts.AnyFact]]) -> Path:
     """A journal with these facts, an event before each."""
     journal = Journal(path)
     for at_s, fact in some:
-        journal.begin()
-        journal.append_input(at_s, ev.Woke())
-        journal.append_fact(at_s, fact)
-        journal.commit()
+        journal.append([Entry(at_s, ev.Woke(), [fact])])
     journal.close()
     return path
 
@@ -130,16 +123,36 @@ def test_an_export_says_which_line_cannot_be_read_and_leaves_no_file(torn: Path,
     assert not (tmp_path / "e.jsonl").exists()
 
 
-def test_a_journal_has_one_writer_at_a_time(tmp_path: Path) -> None:
-    first = journals.Journal(tmp_path / "journal.sqlite")
-    with pytest.raises(SetupError, match="another coordinator writes"):
-        journals.Journal(tmp_path / "journal.sqlite")
-    first.begin()
-    first.append_fact(1.0, facts.LevelLearned(1.0))
-    first.commit()
-    assert [path.name for path in tmp_path.iterdir() if "lock" in path.name] == []
+def test_who_writes_the_next_line_leads_and_the_one_before_writes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    first, second = Journal(path), Journal(path)
+    first.seize(1)
+    first.append([Entry(1.0, ev.Woke(), [facts.LevelLearned(1.0)])])
+    with pytest.raises(Deposed):
+        second.seize(2)  # it has not read what stands
+    read = list(second.follow())
+    assert read == [Line(1, 1, 0.0, None), Line(2, 1, 1.0, ev.Woke())]
+    second.seize(2)
+    for deposed in (lambda: first.append([Entry(2.0, ev.Woke(), [facts.LevelLearned(2.0)])]), lambda: first.append([])):
+        with pytest.raises(Deposed):
+            deposed()
+    with pytest.raises(Deposed):
+        first.save(0, "program", b"core")
+    second.append([])
+    second.append([Entry(3.0, ev.Woke(), [facts.LevelLearned(3.0)])])
+    assert [(line.number, line.epoch, line.at_s) for line in first.follow(2)] == [(3, 2, 1.0), (4, 2, 1.0), (5, 2, 3.0)]
+    assert [fact for _, fact in read_facts(path)] == [facts.LevelLearned(1.0), facts.LevelLearned(3.0)]
     first.close()
-    journals.Journal(tmp_path / "journal.sqlite").close()
+    second.close()
+
+
+def test_a_line_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "j.sqlite", [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)])
+    for number, after in ((2, 0), (3, 3)):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("DELETE FROM input WHERE number = ?", (number,))
+        with closing(Journal(path)) as journal, pytest.raises(SetupError, match=f"line {number} of the table input"):
+            list(journal.follow(after))
 
 
 def test_a_full_disk_names_the_journal_which_keeps_what_was_committed(tmp_path: Path) -> None:
@@ -149,10 +162,7 @@ def test_a_full_disk_names_the_journal_which_keeps_what_was_committed(tmp_path: 
     written = 0
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         while True:
-            journal.begin()
-            journal.append_fact(float(written), JobFailed("a", 1, "h1", "x" * 1000))
-            journal.commit()
+            journal.append([Entry(float(written), ev.Woke(), [JobFailed("a", 1, "h1", "x" * 1000)])])
             written += 1
-    journal.undo()
     journal.close()
     assert len(list(read_facts(path))) == written > 0

@@ -474,7 +474,7 @@ def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_pat
     assert len(admitted) >= 3 and ways[0].nodes[1:4] == ["library", "core2", "physics"]
     journal = Journal(tmp_path / "out/journal.sqlite")
     try:
-        heard = list(journal.inputs())
+        heard = [(line.at_s, line.event) for line in journal.follow()]
     finally:
         journal.close()
     asked = next(at_s for at_s, fact in told if isinstance(fact, f.WayTaken))

@@ -22,7 +22,8 @@ from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
-from controller.persistence.recovery import check_origin, origin_of, recall, start_after
+from controller.persistence.lines import Entry, Line
+from controller.persistence.recovery import Replay, check_origin, origin_of, start_after
 from controller.persistence.snapshot import CoreSnapshot, freeze, program, thaw
 from controller.process import CoordinatorConfig, _resumed
 from experiments.worlds.live.world import Restarts
@@ -65,31 +66,34 @@ def a_journal(
     events, submitted = list(memory.events()), 0
     for number, (at_s, event) in enumerate(events):
         submitted += isinstance(event, ev.SubmitAsked)
-        journal.begin()
-        journal.append_input(at_s, event)
-        for effect in again.handle(event, at_s):
-            if isinstance(effect, do.Record):
-                journal.append_fact(at_s, effect.fact)
-        journal.commit()
+        facts = [effect.fact for effect in again.handle(event, at_s) if isinstance(effect, do.Record)]
+        journal.append([Entry(at_s, event, facts)])
         if save_at is not None and number == int(save_at * (len(events) - 1)):
             body = freeze(again)
             journal.save(submitted, by or program(), body)
     return journal, world
 
 
+def recalled_from(journal: Journal, fresh: Coordinator) -> Replay:
+    """The core that wrote it."""
+    replay = Replay(journal, fresh)
+    replay.advance()
+    return replay
+
+
 # ---------------------------------------------------------------- same events, same facts
 def test_a_journal_read_back_leads_to_the_facts_that_it_holds(tmp_path: Path) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite")
     assert list(read_facts(tmp_path / "j.sqlite")) == world.facts
-    recalled = recall(journal, world.new_coordinator())
+    recalled = recalled_from(journal, world.new_coordinator())
     assert recalled.submitted == 8
     assert recalled.events > 100
-    assert recalled.last_s == pytest.approx(25.0, abs=1.0)
+    assert journal.last_s == pytest.approx(25.0, abs=1.0)
 
 
 def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_path: Path) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite")
-    again = recall(journal, world.new_coordinator()).core
+    again = recalled_from(journal, world.new_coordinator()).core
     assert again.next_deadline_s() == world.coordinator.next_deadline_s()
     for at_s, event in (
         (30.0, ev.Woke()),
@@ -103,10 +107,11 @@ def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_pat
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
 def test_a_snapshot_and_what_came_after_it_make_the_same_coordinator(tmp_path: Path, share: float) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite", save_at=share)
-    recalled = recall(journal, fresh())  # one that would not do
-    whole = recall(a_journal(tmp_path / "whole.sqlite")[0], world.new_coordinator())
+    recalled = recalled_from(journal, fresh())  # one that would not do
+    other, _ = a_journal(tmp_path / "whole.sqlite")
+    whole = recalled_from(other, world.new_coordinator())
     assert recalled.events < whole.events or share == 0.0
-    assert (recalled.last_s, recalled.submitted) == (whole.last_s, whole.submitted)
+    assert (journal.last_s, recalled.submitted) == (other.last_s, whole.submitted)
     assert recalled.core.next_deadline_s() == whole.core.next_deadline_s()
     reclaims = ev.AgentSaid("h4", m.OwnerReclaims(5.0, False, []))
     assert recalled.core.handle(reclaims, 31.0) == whole.core.handle(reclaims, 31.0)
@@ -116,9 +121,8 @@ def test_a_snapshot_and_what_came_after_it_make_the_same_coordinator(tmp_path: P
 ELSEWHERE = """
 from pathlib import Path
 from controller.persistence.journal import Journal
-from controller.persistence.recovery import recall
-from tests.test_restart import a_coordinator
-print(recall(Journal(Path({path!r})), a_coordinator()).events)
+from tests.test_restart import a_coordinator, recalled_from
+print(recalled_from(Journal(Path({path!r})), a_coordinator()).events)
 """
 
 
@@ -153,10 +157,8 @@ def test_every_event_comes_back_from_the_journal_as_it_was(tmp_path: Path, kind:
     drawn = [liar.value(kind) for _ in range(20)]
     events = drawn if kind in get_args(ev.Event) else [ev.AgentSaid("h1", message) for message in drawn]
     for number, event in enumerate(events):
-        journal.begin()
-        journal.append_input(number + 0.1, event)
-        journal.commit()
-    assert list(journal.inputs()) == [(number + 0.1, event) for number, event in enumerate(events)]
+        journal.append([Entry(number + 0.1, event)])
+    assert list(journal.follow()) == [Line(number + 1, 0, number + 0.1, event) for number, event in enumerate(events)]
     journal.close()
 
 
@@ -169,7 +171,7 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
     db.commit()
     db.close()
     with pytest.raises(SetupError, match=r"decides otherwise at .* where the journal has .*h9"):
-        recall(Journal(tmp_path / "j.sqlite"), world.new_coordinator())
+        recalled_from(Journal(tmp_path / "j.sqlite"), world.new_coordinator())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
 ) -> None:
     path, queue = tmp_path / "j.sqlite", replace(QUEUE, level_start=3.0)
     journal, _ = a_journal(path)
-    events = len(list(journal.inputs()))
+    events = journal.number
     journal.found(origin_of(small_campus(), PROTOCOL, queue, SEED, 1.0))
     journal.close()
     if damage == "not a database":
@@ -200,7 +202,7 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
     async def resume() -> tuple[int, list[str]]:
         journal, host = _resumed(config)
         with closing(journal):
-            kept = len(list(journal.inputs()))
+            kept = sum(line.event is not None for line in journal.follow())
             assert list(host.core.cluster.jobs) == [f.job for _, f in read_facts(path) if isinstance(f, JobSubmitted)]
         return kept, facts_before_damage(path)[1]
 
@@ -234,7 +236,7 @@ def test_what_dies_again_and_again_waits_longer_each_time_and_is_always_started_
         (origin_of(small_campus(), replace(PROTOCOL, policy="slurm-pr"), QUEUE, 1, 1.0), "policy = 'slurm-pr'"),
         (origin_of(small_campus(5), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
         (origin_of(small_campus(7), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
-        ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 2"),
+        ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 3"),
     ],
     ids=["seed", "lease", "policy", "smaller", "larger", "format"],
 )

@@ -10,38 +10,38 @@ A line that could not be read back is not written (`encoded`). One that lies the
 version or a torn disk) is named by its number and time. The journal is then put aside, and a coordinator goes on beside it
 with what comes before that line (`recovery.salvage`).
 
-One process at a time writes a journal: it holds a lock on the file (flock(2), which SQLite does not use), which its death
-releases.
+Each event has a line of its own, whose number is written once: whoever writes the next one leads (`lines`). SQLite's lock lasts
+for one transaction, so no process has to release anything when it dies.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count, takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
+from controller.persistence.lines import Deposed, Entry, Line
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
 
 # by SQLite's primary codes
-_DISK = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}
+_DISK = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO, sqlite3.SQLITE_BUSY: errno.EBUSY}
 # what reading a damaged database raises: sqlite3 decodes its own messages, which may quote what is damaged
 DAMAGED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 
 _TABLES = (
     "origin (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL)",
+    "input (number INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL)",
     "fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL)",
     "snapshot (event INTEGER PRIMARY KEY, facts INTEGER NOT NULL, submitted INTEGER NOT NULL, program TEXT NOT NULL, "
     "body BLOB NOT NULL)",
@@ -81,16 +81,18 @@ class _Database(sqlite3.Connection):
 
 
 class Journal:
-    """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started first.
+    """The record of a coordinator; a log, where the coordinators that share it share a machine.
 
-    SetupError: another process writes it, or it is not a journal. OSError, here and at each write: the disk is full or broken.
+    SetupError: it is not a journal. OSError, here and at each write: the disk is full or broken.
     """
 
     _beside: _Database | None = None  # the connection of the thread that carries the log into the journal
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = _locked(path)
+        self.path, self.number, self.epoch, self.last_s = path, 0, 0, 0.0
+        if not path.exists():  # a descriptor that is closed takes SQLite's locks of this process with it
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)  # as are the files that SQLite puts beside it
         try:
             self._db = sqlite3.connect(path, isolation_level=None, factory=_Database)
             self._db.path = str(path)
@@ -105,9 +107,28 @@ class Journal:
             self.close()
             raise
 
-    def begin(self) -> None:
-        """Open the transaction of one event."""
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write all of it or, after an error, none. Deposed: another has written a line of one of these numbers."""
         self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.IntegrityError):
+                raise Deposed(f"{self.path}: another coordinator has written line {self.number + 1}") from error
+            raise
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Read lines and facts of one moment, whatever another process writes meanwhile."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
 
     def origin(self) -> dict[str, str]:
         """Return the identity of its coordinator; empty: a new journal. SetupError: it holds events but no origin."""
@@ -118,9 +139,8 @@ class Journal:
 
     def found(self, origin: dict[str, str]) -> None:
         """Record the identity of its coordinator, once."""
-        self.begin()
-        self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
-        self.commit()
+        with self._transaction():
+            self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
 
     def fold_elsewhere(self) -> None:
         """Leave it to `fold_in` to carry the log beside the journal (SQLite's WAL) into it.
@@ -141,42 +161,53 @@ class Journal:
             if pages > LONGEST_LOG_PAGES:
                 self._beside.execute("PRAGMA wal_checkpoint(RESTART)")
 
-    def append_input(self, at_s: float, event: Event) -> None:
-        """Append an event, as it came.
+    def append(self, entries: Iterable[Entry]) -> int:
+        """Write events with what followed, in one transaction; return the last number. They survive this process then.
 
         The column `source` is for readers of the table: an agent's host, or the event's kind.
         """
-        source = event.host if isinstance(event, AgentSaid | AgentGone) else type(event).__name__
-        body = _EVENT_ENCODER.encode(event)
-        self._db.execute("INSERT INTO input (at_s, source, body) VALUES (?, ?, ?)", (at_s, source, body))
+        number, last_s = self.number, self.last_s
+        with self._transaction():
+            for at_s, event, facts in entries:
+                number, last_s = number + 1, at_s
+                source = event.host if isinstance(event, AgentSaid | AgentGone) else type(event).__name__
+                self._insert(number, self.epoch, at_s, source, _EVENT_ENCODER.encode(event))
+                for fact in facts:
+                    self._db.execute("INSERT INTO fact (at_s, body) VALUES (?, ?)", (at_s, encoded(fact).decode()))
+            if number == self.number:
+                number += 1
+                self._insert(number, self.epoch, last_s, "", b"")
+        self.number, self.last_s = number, last_s
+        return number
 
-    def append_fact(self, at_s: float, fact: Fact) -> bytes:
-        """Append a fact; return its JSON."""
-        body = encoded(fact)
-        self._db.execute("INSERT INTO fact (at_s, body) VALUES (?, ?)", (at_s, body.decode()))
-        return body
+    def seize(self, epoch: int) -> None:
+        """Write the next line, as the first of a higher epoch. Deposed: another has written it."""
+        with self._transaction():
+            self._insert(self.number + 1, epoch, self.last_s, f"epoch {epoch}", b"")
+        self.number, self.epoch = self.number + 1, epoch
 
-    def commit(self) -> None:
-        """Close the transaction: from here on it survives this process."""
-        self._db.execute("COMMIT")
-
-    def undo(self) -> None:
-        """Close the transaction as if it had not been opened, if one is open."""
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    def _insert(self, *values: object) -> None:
+        self._db.execute("INSERT INTO input (number, epoch, at_s, source, body) VALUES (?, ?, ?, ?, ?)", values)
 
     def save(self, submitted: int, program: str, body: bytes) -> None:
-        """Save a snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
-        self.begin()
-        counts = "SELECT (SELECT max(number) FROM input), (SELECT coalesce(max(number), 0) FROM fact)"
-        event, facts = self._db.execute(counts).fetchone()
-        kept = _digest(event, facts, submitted, program, body) + body
-        self._db.execute(
-            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?)", (event, facts, submitted, program, kept)
-        )
-        latest = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
-        self._db.execute(f"DELETE FROM snapshot WHERE event NOT IN ({latest})")
-        self.commit()
+        """Save a snapshot of the core as it is after the last line; the one before is kept, older ones are not.
+
+        Deposed: that is no longer the last.
+        """
+        with self._transaction():
+            counts = "SELECT (SELECT max(number) FROM input), (SELECT coalesce(max(number), 0) FROM fact)"
+            line, facts = self._db.execute(counts).fetchone()
+            if line != self.number:
+                raise Deposed(f"{self.path}: another coordinator has written line {self.number + 1}")
+            kept = _digest(line, facts, submitted, program, body) + body
+            values = (line, facts, submitted, program, kept)
+            self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?)", values)
+            latest = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
+            self.prune(self._db.execute(f"SELECT min(event) FROM ({latest})").fetchone()[0])
+
+    def prune(self, before: int) -> None:
+        """Drop snapshots of before that line; lines and facts are the record of the run, and stay."""
+        self._db.execute("DELETE FROM snapshot WHERE event < ?", (before,))
 
     def snapshots(self) -> Iterator[tuple[int, int, int, str, bytes]]:
         """Yield (number of the last event, of the last fact, jobs submitted, program, the core), the latest first.
@@ -191,21 +222,22 @@ class Journal:
                 if kept[:DIGEST_BYTES] == _digest(event, facts, submitted, program, body):
                     yield event, facts, submitted, program, body
 
-    def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
-        """Yield (seconds, event) in order, beyond the event of that number. SetupError names an event that cannot be read."""
-        columns = "number, at_s, body"
-        rows = self._read(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", after)
-        for _, at_s, event in _lines(self.path, "input", rows, _EVENTS.decode):
-            yield at_s, event
+    def follow(self, after: int = 0) -> Iterator[Line]:
+        """Yield lines beyond that number, in order, as far as they stand. SetupError names one that cannot be read."""
+        rows = self._read("SELECT number, at_s, epoch, body FROM input WHERE number >= ? ORDER BY number", after)
+        parts = ((number, at_s, (epoch, body)) for number, at_s, epoch, body in rows)
+        due = after
+        for number, at_s, (epoch, event) in _lines(self.path, "input", parts, _epoch_and_event):
+            if number != (due or 1):
+                raise DamagedJournal(unreadable(self.path, "input", due or 1, at_s, "it is missing"))
+            self.number, self.epoch, self.last_s, due = number, epoch, at_s, number + 1
+            if number > after:
+                yield Line(number, epoch, at_s, event)
+        if due == after > 0:
+            raise DamagedJournal(unreadable(self.path, "input", after, self.last_s, "it is missing"))
 
     def _read(self, query: str, *values: object) -> Iterator[Any]:
         return _rows(self._db, self.path, query, *values)
-
-    def last_s(self) -> float:
-        """Time of the last event; 0 without one."""
-        columns = "number, at_s, body"
-        rows = self._read(f"SELECT {columns} FROM input ORDER BY number DESC LIMIT 1")
-        return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS.decode)), 0.0)
 
     def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
         """Yield (seconds, JSON of the fact) in order, beyond the fact of that number.
@@ -222,19 +254,6 @@ class Journal:
             self._beside.close()
         if hasattr(self, "_db"):
             self._db.close()
-        self._lock.close()
-
-
-def _locked(path: Path) -> IO[bytes]:
-    """Return a lock on the journal that lasts as long as the file object and the process."""
-    lock = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
-    os.fchmod(lock.fileno(), 0o600)  # as are the files that SQLite puts beside it
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise SetupError(f"another coordinator writes {path}: end it first, or name another file") from error
-    return lock
 
 
 def encoded(fact: Fact) -> bytes:
@@ -316,6 +335,14 @@ def _lines(
         except _UNREADABLE as error:
             raise DamagedJournal(unreadable(path, table, number, at_s, error)) from error
         yield number, at_s, said
+
+
+def _epoch_and_event(row: tuple[Any, Any]) -> tuple[int, Event | None]:
+    """Return a line's epoch and event. TypeError: it has no epoch."""
+    epoch, body = row
+    if not isinstance(epoch, int):
+        raise TypeError("it has no epoch")
+    return epoch, None if body == b"" else _EVENTS.decode(body)
 
 
 def _utf8(body: object) -> bytes:

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -31,8 +31,10 @@ import msgspec
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from controller.core.model.facts import Fact
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import DamagedJournal, Journal, encoded
+from controller.persistence.lines import Entry, Line
 from controller.persistence.snapshot import CoreSnapshot, program, thaw
 from testbed.bounds import quoted
 from testbed.errors import SetupError
@@ -41,18 +43,8 @@ from topologies.decoding import UNDECODABLE
 from topologies.files import dumps
 from topologies.spec import Campus
 
-FORMAT = "2"  # of the journal; another one cannot be read
+FORMAT = "3"  # of the journal; another one cannot be read
 MAX_TOLD = 4  # differences that are named
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """The core that wrote a journal."""
-
-    core: Coordinator
-    last_s: float  # time of the journal's last event
-    submitted: int  # jobs, accepted or not
-    events: int  # decided again since the snapshot
 
 
 def origin_of(campus: Campus, protocol: Protocol, queue: Queue, seed: int, started_s: float) -> dict[str, str]:
@@ -89,34 +81,60 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         raise SetupError(f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file")
 
 
-def recall(journal: Journal, fresh: Coordinator, differs: type[SetupError] = SetupError) -> Recalled:
-    """Return the core that wrote the journal: from its latest snapshot, or else from the new one that is given.
+class Replay:
+    """The core that wrote a journal, as far as it was read: it handles the events again, and records the same facts.
 
-    `differs`, a SetupError: the core records something else than the journal holds.
+    It begins with the journal's latest snapshot, or else with the new core that is given. `differs`, a SetupError: the core
+    records something else than the journal holds.
     """
-    core, snapshot = fresh, CoreSnapshot(0, 0, 0, "", b"")
-    for row in journal.snapshots():
-        thawed = thaw(CoreSnapshot(*row), journal.path)
-        if thawed is not None:
-            core, snapshot = thawed, CoreSnapshot(*row)
-            core.cluster.secret = fresh.cluster.secret
-            break
-    recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
-    for at_s, event in journal.inputs(snapshot.event):
-        events += 1
-        submitted += isinstance(event, ev.SubmitAsked)
+
+    def __init__(self, journal: Journal, fresh: Coordinator, differs: type[SetupError] = SetupError) -> None:
+        self.core, self.journal, self._differs = fresh, journal, differs
+        self.number = self._facts = self.submitted = 0  # the last line, facts until then, jobs (accepted or not)
+        self.events = 0  # decided again since the snapshot
+        for row in journal.snapshots():
+            thawed = thaw(CoreSnapshot(*row), journal.path)
+            if thawed is not None:
+                self.core, (self.number, self._facts, self.submitted, *_) = thawed, row
+                self.core.cluster.secret = fresh.cluster.secret
+                break
+
+    def advance(self) -> bool:
+        """Handle again what the journal has more by now; return whether it has."""
+        before = self.number
+        with self.journal.at_once():
+            recorded = self.journal.facts(self._facts)
+            for line in self.journal.follow(self.number):
+                for fact in self._handle(line):
+                    self._compare((line.at_s, encoded(fact)), next(recorded, None))
+            self._compare(None, next(recorded, None))
+        return self.number > before
+
+    def _handle(self, line: Line) -> list[Fact]:
+        """Handle the event of a line; return the facts that follow."""
+        self.number = line.number
+        if line.event is None:
+            return []
+        self.events += 1
+        self.submitted += isinstance(line.event, ev.SubmitAsked)
         try:
-            effects = core.handle(event, at_s)
+            effects = self.core.handle(line.event, line.at_s)
         except Exception as error:  # it was decided once: what could not be is in no journal
-            raise differs(
-                f"{journal.path}: the event of {at_s!r} s in it cannot be decided again "
+            raise self._differs(
+                f"{self.journal.path}: the event of {line.at_s!r} s in it cannot be decided again "
                 f"({type(error).__name__}: {quoted(str(error))}): lines before it were changed, or are missing"
             ) from error
-        for effect in effects:
-            if isinstance(effect, do.Record):
-                _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path, differs)
-    _compare(None, next(recorded, None), journal.path, differs)
-    return Recalled(core, journal.last_s(), submitted, events)
+        facts = [effect.fact for effect in effects if isinstance(effect, do.Record)]
+        self._facts += len(facts)
+        return facts
+
+    def _compare(self, again: tuple[float, bytes] | None, before: tuple[float, bytes] | None) -> None:
+        if again != before:
+            at_s = (before or again or (0.0,))[0]
+            raise self._differs(
+                f"{self.journal.path}: from the same events, this program decides otherwise at {at_s:.6f} s: "
+                f"{_told(again)} where the journal has {_told(before)}. Start the version that wrote it, or name a new file"
+            )
 
 
 def start_after(origin: dict[str, str], last_s: float) -> float:
@@ -134,41 +152,30 @@ def salvage(damaged: Path, into: Journal, fresh: Callable[[], Coordinator]) -> i
 
     The facts are those that follow from them now.
     """
-    most = sys.maxsize
-    while True:
+    most, events = sys.maxsize, 0
+
+    def decided() -> Iterator[Entry]:
+        nonlocal events
         core, events = fresh(), 0
-        into.begin()
+        for at_s, event in islice(_before_damage(damaged), most):
+            facts = [effect.fact for effect in core.handle(event, at_s) if isinstance(effect, do.Record)]
+            yield Entry(at_s, event, facts)
+            events += 1
+
+    while True:
         try:
-            for at_s, event in islice(_before_damage(damaged), most):
-                into.append_input(at_s, event)
-                for effect in core.handle(event, at_s):
-                    if isinstance(effect, do.Record):
-                        into.append_fact(at_s, effect.fact)
-                events += 1
+            into.append(decided())
         except OSError:
             raise
         except Exception:  # noqa: BLE001 - of damage that can be read there is no limit to what it may cause
-            into.undo()
             most = events
-            continue
-        into.commit()
-        return events
+        else:
+            return events
 
 
 def _before_damage(path: Path) -> Iterator[tuple[float, ev.Event]]:
     with suppress(DamagedJournal), closing(Journal(path)) as journal:
-        yield from journal.inputs()
-
-
-def _compare(
-    again: tuple[float, bytes] | None, before: tuple[float, bytes] | None, path: Path, differs: type[SetupError]
-) -> None:
-    if again != before:
-        at_s = (before or again or (0.0,))[0]
-        raise differs(
-            f"{path}: from the same events, this program decides otherwise at {at_s:.6f} s: {_told(again)} where the journal "
-            f"has {_told(before)}. Start the version that wrote it, or name a new file"
-        )
+        yield from ((line.at_s, line.event) for line in journal.follow() if line.event is not None)
 
 
 def _told(fact: tuple[float, bytes] | None) -> str:
