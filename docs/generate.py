@@ -26,7 +26,7 @@ from experiments.benchmarks import BENCHMARKS
 from experiments.benchmarks.frame import goals_of
 from experiments.claims.framework.values import KEPT, Value, Values, file_of, read
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow, Trust
 from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
@@ -45,6 +45,7 @@ SECTIONS: dict[str, type[Any]] = {
     "[owners]": Owners,
     "one of `owners.peaks`": Peak,
     "one of `owners.script`": OwnerEvent,
+    "[trust]": Trust,
     "[[research]]": ResearchFlow,
     "[[events]]": LinkEvent,
     "[background]": BackgroundLaw,

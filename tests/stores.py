@@ -2,13 +2,17 @@
 
 import os
 import random
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.checkpoints import CheckpointStore, Manifest, Reception
 from testbed.checkpoints.files import PayloadFile
+from testbed.transfer.intake import Intake
+from testbed.trust.sealing import Opener
 
 CHUNK = 4096
 
@@ -37,6 +41,26 @@ def fill(reception: Reception, data: bytes) -> Manifest:
     """Complete a checkpoint with what it lacks."""
     put(reception, data, *reception.missing)
     return reception.commit()
+
+
+def take(reception: Reception, data: bytes, opener: Opener | None = None) -> None:
+    """Send all of `data` over a socket into the reception."""
+    ours, theirs = socket.socketpair()
+    stop = os.eventfd(0)
+    ours.setblocking(False)
+
+    def send() -> None:
+        with theirs, suppress(OSError):
+            theirs.sendall(data)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        Intake(ours, stop, reception, 5.0, opener=opener).take(reception.missing)
+    finally:
+        ours.close()
+        sender.join()
+        os.close(stop)
 
 
 def grants_leases(folder: Path) -> bool:

@@ -93,7 +93,11 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, idle_timeout_s: float = PATIENT_S, limits: Limits = LIMITS, senders: Collection[str] | None = None
+    tmp_path: Path,
+    idle_timeout_s: float = PATIENT_S,
+    limits: Limits = LIMITS,
+    senders: Collection[str] | None = None,
+    is_sealed: bool = False,
 ) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
@@ -115,6 +119,7 @@ async def serving(
                 senders=None if senders is None else lambda: senders,
                 idle_s=idle_timeout_s,
                 limits=limits,
+                is_sealed=is_sealed,
             )
             await nursery.start(trio.serve_listeners, server.serve, listeners)
             yield pair

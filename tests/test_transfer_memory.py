@@ -1,21 +1,16 @@
 """Receiving straight into a mapped file: only where files live in memory, only over a file mapped before, never unverified."""
 
-import os
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from testbed.checkpoints import ChunkMismatch, Manifest, Reception
+from testbed.checkpoints import ChunkMismatch, Manifest
 from testbed.checkpoints.files import PayloadFile
 from testbed.checkpoints.store import MAX_OPEN
-from testbed.transfer.intake import Intake
 from testbed.transfer.messages import TransferFailed
-from tests.stores import CHUNK, Stores, content, grants_leases, stores_in
+from tests.stores import CHUNK, Stores, content, grants_leases, stores_in, take
 
 MEMORY = Path("/dev/shm")
 
@@ -33,26 +28,6 @@ def stores() -> Iterator[Stores]:
 
 def payload(seed: int, chunks: int = 5) -> bytes:
     return content(chunks, seed, tail=99)
-
-
-def take(reception: Reception, data: bytes) -> None:
-    """All of `data` over a socket into the reception."""
-    ours, theirs = socket.socketpair()
-    stop = os.eventfd(0)
-    ours.setblocking(False)
-
-    def send() -> None:
-        with theirs, suppress(OSError):
-            theirs.sendall(data)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        Intake(ours, stop, reception, 5.0).take(reception.missing)
-    finally:
-        ours.close()
-        sender.join()
-        os.close(stop)
 
 
 def receive(stores: Stores, data: bytes, sequence: int) -> bool:

@@ -43,11 +43,15 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Order to a benchmark: the folder for its files, and its length. `hosts`: sizes of campuses, where it builds some."""
+    """Order to a benchmark: the folder for its files, and its length. `hosts`: sizes of campuses, where it builds some.
+
+    `sealed`: the transfer with sealed chunks, too.
+    """
 
     folder: Path
     quick: bool = False
     hosts: tuple[int, ...] = ()
+    sealed: bool = False
     progress: Callable[[str], None] = lambda _: None
 
 

@@ -31,5 +31,6 @@ class AgentConfig:
     congestion: str = "bbr"
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
     snapshots_stop: bool = False
+    transfers: str = "plain"  # of checkpoints: how they are protected (`testbed.trust.TRANSFERS`)
     # where the output of attempts goes (`testbed.workloads.output`); None: a folder in `directory`
     job_logs: Path | None = None

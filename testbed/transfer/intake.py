@@ -13,6 +13,9 @@ whose large folios make one splice cheap and many page faults dear, it is 1.5 to
 of its own gains nothing where the sender has the other core. But a file in memory that an earlier reception left mapped
 (`Reception.memory`) takes the bytes from the socket by themselves: no pipe, no page to look up, a quarter faster.
 
+Sealed chunks come into a buffer, a record at a time. They are decrypted into the mapping, or into a second buffer that is
+written to the file. None is hashed before its tag was right.
+
 A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and
 a paced sender's packets come one by one.
 """
@@ -27,10 +30,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from testbed.checkpoints import Reception
 from testbed.transfer.messages import TransferFailed, runs
+from testbed.trust.sealing import END, TAG_BYTES, Opener
 
 if TYPE_CHECKING:
     import trio
@@ -63,7 +68,7 @@ LIMITS = Limits()
 
 
 class Intake:
-    """Intake of chunks from `sock` until all are verified, or `stop` becomes readable.
+    """Intake of chunks from `sock` until all are verified, or `stop` becomes readable; of an `opener`, they come sealed.
 
     A peer that sends less than the least rate of `limits` for `idle_s` is given up: it would hold a thread for ever.
     """
@@ -75,8 +80,9 @@ class Intake:
         reception: Reception,
         idle_s: float,
         limits: Limits = LIMITS,
+        opener: Opener | None = None,
     ) -> None:
-        self._socket, self._sock, self._least_bytes = sock, sock.fileno(), 1
+        self._socket, self._sock, self._least_bytes, self._opener = sock, sock.fileno(), 1, opener
         self._stop, self._reception, self._idle_s = stop, reception, idle_s
         self._least_in_window = limits.least_rate_bytes_per_s * idle_s
         self._poll = select.poll()
@@ -89,6 +95,15 @@ class Intake:
 
         Raises TransferFailed, ChunkMismatch, OSError of the disk.
         """
+        try:
+            if self._opener is None:
+                self._take_plain(chunks)
+            else:
+                self._take_sealed(chunks, self._opener)
+        finally:
+            self._wake_at(1)
+
+    def _take_plain(self, chunks: list[int]) -> None:
         span = self._reception.manifest.span
         self._pipe_out, self._pipe_in = os.pipe2(os.O_CLOEXEC)
         try:
@@ -107,7 +122,29 @@ class Intake:
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
-            self._wake_at(1)
+
+    def _take_sealed(self, chunks: list[int], opener: Opener) -> None:
+        manifest, reception = self._reception.manifest, self._reception
+        record = memoryview(bytearray(manifest.chunk_bytes + TAG_BYTES))
+        plain = memoryview(bytearray(manifest.chunk_bytes))
+        for chunk in (*chunks, END):
+            offset, length = (0, 0) if chunk == END else manifest.span(chunk)
+            rest = record[: length + TAG_BYTES]
+            while rest:
+                moved = self._taken(partial(os.readv, self._sock, [rest]), len(rest))
+                rest = rest[moved:]
+                self._count(moved)
+            memory = reception.memory
+            into = plain[:length] if memory is None else memory[offset : offset + length]
+            if not opener.open(chunk, record[: length + TAG_BYTES], into):
+                what = "the end" if chunk == END else f"chunk {chunk}"
+                raise TransferFailed(f"the sealed record of {what} was changed on its way", retryable=True)
+            if chunk == END:
+                return
+            while memory is None and into:
+                written = os.pwrite(reception.fileno(), into, offset)
+                offset, into = offset + written, into[written:]
+            reception.seal(chunk)
 
     def _count(self, moved: int) -> None:
         """Count bytes that came. TransferFailed where they are too few for the time that passed."""

@@ -5,7 +5,7 @@
     sender      Contents(manifest)
     receiver    Busy ...                        while it looks through what it has; again later, while it syncs
     receiver    Want(bitmap of chunks)
-    sender      the bytes of those chunks, in order; no framing
+    sender      the bytes of those chunks, in order; no framing, but where sealed (`testbed.trust.sealing`)
     receiver    Stored(digest) | Rejected       at any moment
 
 A stranger may send HELLO_BYTES and no more. Only a Hello that was accepted is followed by a manifest, of no more bytes
@@ -25,9 +25,11 @@ from testbed.checkpoints import Manifest
 from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, ChunkBytes, Hash
 from testbed.errors import RemoteProtocolError, TestbedError
 from testbed.framing import Codec
+from testbed.trust.sealing import KEY_BYTES
 
 # how the reason begins that a receiver gives for what it cannot read
 NOT_UNDERSTOOD: Final = "the sender broke the protocol"
+Key = Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES)]
 _Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_QUOTE)]
 # of a Hello: a name of 64 characters, a digest, four numbers, the keys
 HELLO_BYTES: Final = 1 << 9
@@ -70,10 +72,11 @@ class Describe(msgspec.Struct, tag="describe", frozen=True, forbid_unknown_field
     """Acceptance of the announced checkpoint: the sender describes it now."""
 
 
-class Contents(msgspec.Struct, tag="contents", frozen=True, forbid_unknown_fields=True):
-    """Contents of the offered checkpoint."""
+class Contents(msgspec.Struct, tag="contents", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Contents of the offered checkpoint, and the key under which its chunks come sealed: none, they come as they are."""
 
     manifest: Manifest
+    key: Key = b""
 
 
 class Busy(msgspec.Struct, tag="busy", frozen=True, forbid_unknown_fields=True):

@@ -51,6 +51,7 @@ from testbed.transfer.messages import (
     bitmap_of,
 )
 from testbed.transfer.send import IDLE_TIMEOUT_S
+from testbed.trust.sealing import KEY_BYTES, Opener
 from testbed.wire import Channel
 
 # How far a sender may be ahead of this host's reading. TCP's own choice follows rate and round trip (64 KiB here), and a paced
@@ -110,8 +111,8 @@ class CheckpointServer:
     `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
     which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
     `around` makes a context that holds from an accepted hello to the end of its connection, for example to mark
-    acknowledgements there. `on_event` receives everything. A peer that sends nothing for `idle_s` is given up; what it
-    sent is kept for the next attempt.
+    acknowledgements there. `is_sealed`: chunks come sealed, else as they are. `on_event` receives everything. A peer that
+    sends nothing for `idle_s` is given up; what it sent is kept for the next attempt.
     """
 
     store: CheckpointStore
@@ -119,6 +120,7 @@ class CheckpointServer:
     accept: Accept = take_any
     senders: Senders | None = None
     around: Around = contextlib.nullcontext
+    is_sealed: bool = False
     idle_s: float = IDLE_TIMEOUT_S
     limits: Limits = LIMITS
     arrivals: dict[tuple[str, int], _Arrival] = field(default_factory=dict)
@@ -211,11 +213,14 @@ class _Conversation:
                     raise TransferFailed(f"a manifest was asked for, not {contents!r}", retryable=False)
                 manifest = contents.manifest
                 manifest.validate()
+                if len(contents.key) != (KEY_BYTES if server.is_sealed else 0):
+                    here = "sealed" if server.is_sealed else "not sealed"
+                    raise TransferFailed(f"this host takes chunks {here}", retryable=False)
                 if Hello.of(manifest, hello.ticket) != hello:
                     raise TransferFailed("the manifest is not the one of the hello", retryable=False)
                 async with server.arriving(hello, self._address):
                     if not await self._repeated(hello):  # another connection may have completed it
-                        await self._receive(manifest)
+                        await self._receive(manifest, Opener(contents.key) if contents.key else None)
         except ChunkMismatch as error:
             raise TransferFailed(str(error), retryable=True, chunk=error.chunk) from error
         except CheckpointError as error:
@@ -282,7 +287,7 @@ class _Conversation:
         await self._server.on_event(ReceiveCompleted(manifest))
         await self._say(Stored(manifest.digest))
 
-    async def _receive(self, manifest: Manifest) -> None:
+    async def _receive(self, manifest: Manifest, opener: Opener | None) -> None:
         """Ask for what is missing, take it in a thread, and complete the checkpoint."""
         server, sock = self._server, self._stream.socket
         try:
@@ -302,7 +307,7 @@ class _Conversation:
             await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
             # on cancellation the thread is ordered to stop, and waited for
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            intake = Intake(sock, stop, reception, server.idle_s, server.limits)
+            intake = Intake(sock, stop, reception, server.idle_s, server.limits, opener)
             try:
                 taken = await self._in_thread_beside(partial(stop_when_cancelled, stop), lambda: intake.take(missing))
             finally:

@@ -1,9 +1,9 @@
-"""The sending side: offer what there is, learn what is missing, let the kernel send it from the page cache.
+"""The sending side: offer what there is, learn what is missing, let the kernel send it from the page cache, or seal it.
 
-One task streams with sendfile(2) and knows nothing else. Another receives from the receiver, which may refuse at any
-moment, and watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's
-kernel (SIOCOUTQ falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once
-and then accepts nothing for seconds, although bytes leave all the time.
+One task streams, with sendfile(2) or encrypted chunks, and knows nothing else. Another receives from the receiver, which may
+refuse at any moment, and watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the
+peer's kernel (SIOCOUTQ falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at
+once and then accepts nothing for seconds, although bytes leave all the time.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from testbed.transfer.messages import (
     chunks_of,
     runs,
 )
+from testbed.trust.sealing import END, TAG_BYTES, Sealer, new_key
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
@@ -63,7 +64,7 @@ async def all_at_once() -> int:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello.
+    """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello; with the tags of sealed chunks.
 
     `duration_s` runs from the call until the receiver reports the checkpoint on disk.
     """
@@ -87,6 +88,7 @@ async def send_checkpoint(
     network: NetworkNamespace = OWN_NETWORK,
     allowed_bytes: Callable[[], float] | None = None,
     least_patience_s: float = MIN_PATIENCE_S,
+    is_sealed: bool = False,
 ) -> SendResult:
     """Bring a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
@@ -95,7 +97,8 @@ async def send_checkpoint(
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
     the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
     may wait. `allowed_bytes` is what its rates would have carried since it was connected: a receiver that has not finished when
-    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled
+    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. `is_sealed`: chunks go encrypted, as
+    the receiver must expect. Raises TransferFailed; a cancelled
     or failed transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
@@ -120,6 +123,8 @@ async def send_checkpoint(
                 return allowed_bytes() >= most_bytes
 
             session = SendSession(sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, is_too_slow)
+            if is_sealed:
+                session.key = new_key()
             try:
                 await session.converse(Hello.of(manifest, ticket))
             except TransferFailed as failure:
@@ -145,6 +150,7 @@ class SendSession:
         self.sent_bytes = 0
         self.wanted_bytes = 0
         self.file_error: OSError | None = None
+        self.key = b""
         self._sock, self._file, self._manifest = sock, file, manifest
         self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
         ahead = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
@@ -162,7 +168,7 @@ class SendSession:
             nursery.start_soon(self._say, hello)
             answer = await self._hear()
             if isinstance(answer, Describe):
-                nursery.start_soon(self._say, Contents(self._manifest))
+                nursery.start_soon(self._say, Contents(self._manifest, self.key))
                 answer = await self._hear()
                 if isinstance(answer, Want):
                     try:
@@ -240,7 +246,19 @@ class SendSession:
             self._on_progress(self.sent_bytes, self.wanted_bytes)
 
     async def _stream(self, chunks: list[int]) -> None:
-        """Have the kernel send these chunks. Where that ends early `_hear` learns why."""
+        """Hand these chunks to the kernel. Where that ends early `_hear` learns why."""
+        try:
+            if self.key:
+                await self._stream_sealed(chunks)
+            else:
+                await self._stream_plain(chunks)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                self.file_error = error
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_WR)  # the receiver need not wait for more
+
+    async def _stream_plain(self, chunks: list[int]) -> None:
         span = self._manifest.span
         for start, end in runs(chunks):
             offset, stop = span(start)[0], sum(span(end - 1))
@@ -251,16 +269,34 @@ class SendSession:
                     taken = os.sendfile(self._sock.fileno(), self._file, offset, min(stop - offset, most))
                 except BlockingIOError:
                     continue
-                except OSError as error:
-                    if error.errno == errno.EIO:
-                        self.file_error = error
-                    with suppress(OSError):
-                        self._sock.shutdown(socket.SHUT_WR)  # the receiver need not wait for more
-                    return
                 if taken == 0:  # the file is too short
                     return
                 offset += taken
                 self._handed_over(taken)
+
+    async def _stream_sealed(self, chunks: list[int]) -> None:
+        """Read and seal as many chunks as the socket takes at a time, and hand them over: a trip for each would cost more."""
+        sealer, chunk_bytes = Sealer(self.key), self._manifest.chunk_bytes
+        at_a_time = max(1, UNSENT_BYTES // chunk_bytes)
+        plain, records = (
+            memoryview(bytearray(chunk_bytes)),
+            memoryview(bytearray(at_a_time * (chunk_bytes + TAG_BYTES))),
+        )
+        numbers = [*chunks, END]
+        for first in range(0, len(numbers), at_a_time):
+            end = 0
+            for chunk in numbers[first : first + at_a_time]:
+                offset, length = (0, 0) if chunk == END else self._manifest.span(chunk)
+                if os.preadv(self._file, [plain[:length]], offset) < length:  # the file is too short
+                    return
+                sealer.seal(chunk, plain[:length], records[end : (end := end + length + TAG_BYTES)])
+            sent = 0
+            while sent < end:
+                await trio.lowlevel.wait_writable(self._sock)
+                most = await self._allowance()
+                with suppress(BlockingIOError):
+                    sent += (taken := self._sock.send(records[sent : min(end, sent + most)]))
+                    self._handed_over(taken)
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:

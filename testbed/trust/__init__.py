@@ -1,5 +1,10 @@
 """Names and secrecy of a campus's conversations: certificates of its own authority, TLS 1.3 at both ends.
 
 May import `testbed.bounds`, `testbed.wire` and the errors. Begin with `channel.py`, through which every conversation goes.
-`authority.py` issues the certificates.
+`authority.py` issues the certificates, `sealing.py` encrypts the bytes of transfers beneath their conversation.
 """
+
+from typing import Final
+
+# of checkpoints between hosts: bytes encrypted; only the conversation; neither, as figures of the papers were played
+TRANSFERS: Final = ("sealed", "authenticated", "plain")

@@ -3,7 +3,7 @@
 The section `[campus]` is a campus; `campus = "example:campus54"`, or the path of a campus file seen from the
 scenario's, may stand in its place. With `equal_speeds = true` its GPUs all compute alike, as in paper A. All others may
 be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
-`[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
+`[owners]`, `[trust]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
 `controller.core.parameters`, `parts.py`, `user_jobs.py` and `owners.py`. Without a section
 `[background]` there is none; with an empty one it is paper A's.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.core.parameters import Protocol, Queue
 from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow, Trust
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
 from topologies import fields, files, keys, reading, toml
@@ -28,7 +28,7 @@ from topologies.tables import Table
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _DURATION = keys.number(Dimension.DURATION)
 _FACTOR = keys.number(Dimension.NUMBER, about="a number greater than 0")
-_SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners}
+_SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
 
 
 def load(path: str | Path) -> Scenario:

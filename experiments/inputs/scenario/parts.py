@@ -9,6 +9,7 @@ import math
 from dataclasses import MISSING, dataclass, field
 
 from experiments.inputs.scenario.law import InverseLaw, drawn
+from testbed.trust import TRANSFERS
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.fields import check, choice, names, numbers, optional, quantity, whole
@@ -50,6 +51,17 @@ class Jobs:
 
     def __post_init__(self) -> None:
         check(self, "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Protection of a live campus against those who share its cables; the virtual world has none."""
+
+    # between hosts: sealed, their bytes are encrypted; authenticated, only their conversation is; plain, neither: as published
+    transfers: str = choice(TRANSFERS, "plain")
+
+    def __post_init__(self) -> None:
+        check(self, "trust")
 
 
 @dataclass(frozen=True, slots=True)

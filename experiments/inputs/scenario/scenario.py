@@ -14,7 +14,7 @@ from controller.core.policies.overrides import with_overrides
 from controller.user_policies import find_policy
 from experiments.inputs.scenario.job import JobArrival
 from experiments.inputs.scenario.owners import Owners, check_order
-from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow, Trust
 from experiments.inputs.scenario.user_jobs import check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
@@ -47,6 +47,7 @@ class Scenario:
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
+    trust: Trust = field(default_factory=Trust)
     background: BackgroundLaw | None = None  # none: links carry nothing else
     scale: Scale = field(default_factory=Scale)
 

@@ -223,6 +223,7 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
+            transfers=self.scenario.trust.transfers,
             job_logs=self.out / "logs" / JOB_LOGS,
         )
 

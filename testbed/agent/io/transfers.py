@@ -52,7 +52,7 @@ class Transfers:
         handle: Callable[[ev.Event], None],
         network: NetworkNamespace = OWN_NETWORK,
     ) -> None:
-        self._network = network
+        self._network, self._is_sealed = network, kernel.config.transfers == "sealed"
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self.sends: dict[tuple[str, str], PacedSend] = {}  # by job and destination
@@ -102,6 +102,7 @@ class Transfers:
                     allowance=send.allowance,
                     network=self._network,
                     allowed_bytes=send.allowed_bytes,
+                    is_sealed=self._is_sealed,
                 )
                 ratio = send.goodput_over_grant()
                 send.close()
@@ -139,6 +140,7 @@ class Transfers:
                 accept=self._accept,
                 senders=lambda: {expected.address for expected in self._announced().values()},
                 around=self._kernel.as_metadata,
+                is_sealed=self._is_sealed,
             )
             nursery.start_soon(trio.serve_listeners, server.serve, listeners)
             while True:
