@@ -204,7 +204,7 @@ def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: 
     host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)
     standby = world.jobs["a"].standby
     others = [name for name, known in world.coordinator.cluster.hosts.items() if name not in (host, standby)]
-    world.jobs["a"].unfit[standby] = inf
+    world.jobs["a"].obstacles.unfit[standby] = inf
     world.reclaim(host, 20.0)
     while not (admitted := world.of(f.MigrationAdmitted)):
         world.run(world.now_s + 0.01)
@@ -231,7 +231,7 @@ def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses
     assert waits == [f"requeued, and may start again in {wait_s} s" for wait_s in (1, 2, 4, 8)]
     world.run(world.now_s + 12.0)
     running = world.of(f.JobRunning)[-1]
-    assert running.step > 0 and world.jobs["a"].failed_at == []
+    assert running.step > 0 and world.jobs["a"].obstacles.failed_at == []
     calm_and_finish(world)
 
 
@@ -251,5 +251,5 @@ def test_an_attempt_that_is_quicker_than_declared_is_remarked(world: World) -> N
     assert shown.remark == ""
     state = world.jobs["a"]
     state.did(1000)
-    [shown] = status(world.coordinator.cluster, state.protected_since_s + 2.0).jobs
+    [shown] = status(world.coordinator.cluster, state.timer.since_s + 2.0).jobs
     assert shown.remark == "declared 100 ms a step, measured 2 ms"

@@ -52,7 +52,7 @@ def test_a_tick_follows_a_checkpoint_of_another_size() -> None:
     seen = set[float]()
     while len(seen) < 2:
         world.run(world.now_s + 0.25)
-        if (sent_bytes := world.jobs["a"].sent_bytes) is not None and sent_bytes not in seen:
+        if (sent_bytes := world.jobs["a"].stream.sent_bytes) is not None and sent_bytes not in seen:
             seen.add(sent_bytes)
             assert world.coordinator._ticks.next_s <= world.now_s + PERIOD_S
     assert min(seen) < 0.9 * max(seen)

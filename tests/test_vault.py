@@ -95,7 +95,7 @@ def test_a_store_that_lately_failed_to_take_a_checkpoint_is_passed_over() -> Non
     job, free, found = world.jobs["a"], residual(core, reserved_rate), []
     while (store := safe_store(core, job, host, free)) is not None:
         found.append(store)
-        job.unfit[store] = inf
+        job.obstacles.unfit[store] = inf
     assert sorted(found) == [host.name for host in core.ownerless]
 
 
@@ -150,7 +150,7 @@ def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(monkeypatc
     monkeypatch.setattr(checkpoints, "keep_safe", lambda *_: None)  # no more is sent on
     world.run(world.now_s + 10.0)  # intervals of 2 s
     world.reclaim(job.host)
-    assert world.run_until(lambda: job.attempt == 2 and job.last_checkpoint_s is not None, 20.0)
+    assert world.run_until(lambda: job.attempt == 2 and job.timer.last_s is not None, 20.0)
     told = [(at_s, fact) for at_s, fact in world.facts if getattr(fact, "attempt", 0) == 2]
     [running_s] = [at_s for at_s, fact in told if isinstance(fact, f.JobRunning)]
     [restored] = [fact.step for _, fact in told if isinstance(fact, f.JobRunning)]

@@ -89,7 +89,7 @@ def test_a_copy_that_its_sender_finds_damaged_is_none_and_its_receiver_may_have_
     ended = m.TransferEnded("t", "a", checkpoint.stored.sequence, to, False, 0, 1, 0.1, own_fault=True)
     silent.say(sender, ended)
     assert sender not in checkpoint.holders
-    assert to not in silent.job.unfit
+    assert to not in silent.job.obstacles.unfit
 
 
 def test_a_standby_is_given_up_after_a_second_checkpoint_in_a_row_that_failed(silent: Silent) -> None:
@@ -128,7 +128,7 @@ def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None
             break
     assert asked >= MAX_ASKED
     assert silent.job.host != to
-    assert to in silent.job.unfit
+    assert to in silent.job.obstacles.unfit
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -145,7 +145,7 @@ def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(s
         [flow] = [flow for flow in cluster.flows.values() if flow.destination == silent.job.host]
         attempt = silent.job.attempt
         if told:
-            silent.now_s = max(silent.now_s, *silent.job.unfit.values(), 0.0) + 1.0
+            silent.now_s = max(silent.now_s, *silent.job.obstacles.unfit.values(), 0.0) + 1.0
             ended = m.TransferEnded("t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, reason="rotten")
             silent.say(flow.source, ended)
         for _ in silent.wakes(silent.now_s + (1.0 if told else 1e7)):

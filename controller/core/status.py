@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import nlargest
 
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import OVER, HostState, Phase
+from controller.core.model.entities import HostState, Phase
 from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
 
 # a status stays small, however many jobs there were and whatever they reported
@@ -43,12 +43,13 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.quicker(now_s),
             )
         )
-    over = nlargest(LISTED, (job for job in cluster.jobs.values() if job.phase in OVER), key=lambda job: job.ended_s)
+    ended = ((job, job.end) for job in cluster.jobs.values() if job.end is not None)
+    over = nlargest(LISTED, ended, key=lambda each: each[1].at_s)
     counts = dict.fromkeys((phase.value for phase in Phase), 0)
     for job in cluster.jobs.values():
         counts[job.phase.value] += 1
     counts["submitted"] = len(cluster.jobs)
-    counts["on_demand"] = sum(job.on_demand for job in cluster.jobs.values())
+    counts["on_demand"] = sum(job.redirected_after_s is not None for job in cluster.jobs.values())
     statistics = cluster.queue.statistics
     return Status(
         now_s,
@@ -56,15 +57,9 @@ def status(cluster: Cluster, now_s: float) -> Status:
         jobs,
         [
             EndedJob(
-                job.name,
-                job.phase.value,
-                job.last_host,
-                job.step,
-                job.spec.steps,
-                job.ended_s,
-                job.reason[:REASON_LENGTH],
+                job.name, job.phase.value, end.host, job.step, job.spec.steps, end.at_s, end.reason[:REASON_LENGTH]
             )
-            for job in reversed(over)
+            for job, end in reversed(over)
         ],
         [transfer for host in cluster.hosts.values() for transfer in _transfers(cluster, host)],
         cluster.queue.waiting(),

@@ -83,7 +83,7 @@ class Ticks:
             return False
         name = event.message.job
         job = cluster.jobs.get(name)
-        if job is None or job.sent_bytes is None:
+        if job is None or job.stream.sent_bytes is None:
             return False
         before, now = self._counted.get(name), job.checkpoint_bytes
         if before is not None and abs(now - before) <= MIN_CHANGE * before:
@@ -96,7 +96,7 @@ def _may_help(cluster: Cluster) -> bool:
     """Return whether a job waits, is degraded, or has a loss budget that its standby does not keep."""
     if cluster.backlog or len(cluster.queue):
         return True
-    return any(job.degraded or job.endangered for job in cluster.jobs.unfinished)
+    return any(job.degraded or job.stream.endangered for job in cluster.jobs.unfinished)
 
 
 def _is_loud(effects: Iterable[do.Effect]) -> bool:

@@ -74,7 +74,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
         begin_attempt(world, job, host, None)
         world.advance(job, "offered")
         world.advance(job, "started")
-        job.step, job.protected_since_s = 3600, HISTORY_S - 3600.0
+        job.step, job.timer.since_s = 3600, HISTORY_S - 3600.0
         job.standby = standby.name
         open_flow(world, presync_flow(name, host.name, standby.name, 0.0))
     hello = Hello(volunteers[-1].name, 1, 7200, [], [], [], True)

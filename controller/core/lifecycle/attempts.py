@@ -22,7 +22,15 @@ import numpy as np
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, CheckpointFlow, HostState, JobState
+from controller.core.model.entities import (
+    Checkpoint,
+    CheckpointFlow,
+    CheckpointTimer,
+    HostState,
+    JobEnd,
+    JobState,
+    StandbyStream,
+)
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest, Selector
 from controller.numerics.arrays import Floats
@@ -219,17 +227,15 @@ def begin_attempt(
     restore_step = checkpoint.stored.step if checkpoint else 0
     again_s = (job.step - restore_step) * job.spec.step_s * job.spec.gpus
     job.attempt += 1
-    if job.stopped_cause and again_s > 0.0:
-        cause = job.stopped_cause
-        cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
+    if job.stop is not None and again_s > 0.0:
+        cluster.record(facts.WorkLost(job.name, job.attempt, job.stop.cause, job.step, restore_step, again_s))
     # what was given up, or out of reach before, need not be computed again
-    if job.stopped_cause and again_s < 0.0:
+    if job.stop is not None and again_s < 0.0:
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
     job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
     job.speed = cluster.campus.speed(host.name, job.spec.workload_class)
-    job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     cluster.timers += 1
-    job.timer = cluster.timers
+    job.timer, job.interval_s = CheckpointTimer(cluster.timers), None
     job.traces.add(host.name)
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
@@ -270,6 +276,7 @@ def release(cluster: Cluster, job: JobState) -> None:
     for name in sorted(name for name in names if name is not None):
         cluster.free_gpu(job, cluster.hosts[name])
     job.host, job.standby, job.move, job.landing, job.degraded = None, None, None, None, False
+    job.stream = StandbyStream()
 
 
 def drop_move(cluster: Cluster, job: JobState) -> None:
@@ -293,10 +300,10 @@ def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
     over(cluster, job, trigger)
 
 
-def over(cluster: Cluster, job: JobState, trigger: str) -> None:
+def over(cluster: Cluster, job: JobState, trigger: str, reason: str = "") -> None:
     """End a job that is finished, has failed or is cancelled, and have its checkpoints deleted everywhere."""
     cluster.advance(job, trigger)
-    job.ended_s, job.last_host = cluster.now_s, job.host or ""
+    job.end = JobEnd(cluster.now_s, job.host or "", reason)
     holders = job.traces | ({job.standby} if job.standby else set())
     release(cluster, job)
     for name in sorted(holders):

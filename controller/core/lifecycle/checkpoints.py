@@ -144,14 +144,14 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
         cluster.capacity.delivered(flow.bottleneck, message.goodput_over_grant, cluster.now_s)
     if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
         if not message.ok:
-            job.unfit[message.destination] = _again_s(cluster)
+            job.obstacles.unfit[message.destination] = _again_s(cluster)
         stop_copying(cluster, host.name, job.name)
     elif not message.ok:
         _failed(cluster, job, host, message)
     elif job.phase is Phase.FETCHING and job.host == message.destination:
         cluster.arm_timeout(job, 0.0)  # the receiver has it, and is to report so
     elif message.destination == job.standby and job.host == host.name:
-        job.sent_bytes, job.misses = message.bytes_sent, 0
+        job.stream.sent_bytes, job.stream.misses = message.bytes_sent, 0
 
 
 def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.TransferEnded) -> None:
@@ -166,17 +166,17 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
                 checkpoint.holders.discard(host.name)
         else:
             job.fetch_failed(host.name)
-            job.unfit[to] = _again_s(cluster)
+            job.obstacles.unfit[to] = _again_s(cluster)
         interrupt(cluster, job, "checkpoint_lost")
     elif job.host != host.name:
         return
     elif job.move is not None and job.move.destination == to:
-        job.unfit[to] = _again_s(cluster)
+        job.obstacles.unfit[to] = _again_s(cluster)
         replan(cluster, job)
     elif job.standby == to:
-        job.misses += 1
-        if job.misses >= MAX_MISSES:
-            job.unfit[to] = _again_s(cluster)
+        job.stream.misses += 1
+        if job.stream.misses >= MAX_MISSES:
+            job.obstacles.unfit[to] = _again_s(cluster)
             forget_standby(cluster, job)
 
 

@@ -35,7 +35,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Phase
+from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Obstacles, Phase
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -58,16 +58,16 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     if job is None or job.phase is not Phase.STARTING:
         return
     cluster.advance(job, "started")
-    job.protected_since_s, job.unfit, job.failed_at, job.fetches_failed = cluster.now_s, {}, [], {}
+    job.timer.since_s, job.obstacles = cluster.now_s, Obstacles()
     job.did(message.step)
-    downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
+    downtime_s = None if job.stop is None else cluster.now_s - job.stop.at_s
     cluster.record(
         facts.JobRunning(
             job.name, job.attempt, host.name, message.step, message.digest, message.restored_sequence, downtime_s
         )
     )
     landed(cluster, job)
-    job.stopped_at_s, job.stopped_cause = None, ""
+    job.stop = None
     if host.reclaim_at_s is not None:
         plan_moves(cluster, [job])
     take_up_better(cluster, job)
@@ -102,8 +102,8 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
-        job.failed_at.append(host.name)
-        if len(job.failed_at) > MOST_FAILED_STARTS:
+        job.obstacles.failed_at.append(host.name)
+        if len(job.obstacles.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "failed":
         if job.failed_on:
@@ -117,13 +117,12 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     if cause:
         interrupt(cluster, job, cause)
     elif outcome == "finished":
-        job.reason = job.quicker(cluster.now_s)
+        remark = job.quicker(cluster.now_s)
         cluster.record(facts.JobFinished(job.name, job.attempt, host.name, job.step, message.digest))
-        over(cluster, job, "finished")
+        over(cluster, job, "finished", remark)
     else:
-        job.reason = reason
         cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
-        over(cluster, job, "failed")
+        over(cluster, job, "failed", reason)
 
 
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
@@ -132,7 +131,7 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
     The only copy gets a second try on its host, since the failure may have passed. The host deletes its copy. Else it
     would report to a sender that it has it already, and all older ones with it.
     """
-    if checkpoint.holders == {host.name} and host.name not in job.failed_at:
+    if checkpoint.holders == {host.name} and host.name not in job.obstacles.failed_at:
         return
     job.drop_copies(host.name, checkpoint.stored.sequence + 1)
     cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
@@ -140,7 +139,7 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
 
 def _begin_anew(cluster: Cluster, job: JobState) -> None:
     """Have all checkpoints of the job deleted: it could not be restored from any, and later reports of them do not count."""
-    job.attempts_above, job.failed_at = job.attempt, []
+    job.attempts_above, job.obstacles.failed_at = job.attempt, []
     job.checkpoints, job.taken = {}, {}
     for name in sorted(job.traces):
         cluster.tell(name, m.Forget(job.name, (job.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))
@@ -164,7 +163,7 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     # a final one is sent again on each new connection; an agent may also call one final that it has reported before
     is_final_now = message.final and job.final_sequence != message.sequence
     is_news = message.sequence not in job.taken or is_final_now
-    job.last_checkpoint_s = cluster.now_s if is_news else job.last_checkpoint_s
+    job.timer.last_s = cluster.now_s if is_news else job.timer.last_s
     job.taken[message.sequence] = message.step, message.digest
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
@@ -193,8 +192,8 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if not message.final or job.phase is Phase.CANCELLING:
         return
     job.final_sequence = message.sequence
-    job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
-    job.stopped_cause, job.step = "final_checkpoint", message.step
+    job.stopped(cluster.now_s, "final_checkpoint")
+    job.step = message.step
     if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
         cluster.tell(host.name, m.StopJob(job.name, job.attempt))
         return

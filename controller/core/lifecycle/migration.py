@@ -73,7 +73,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     for job in jobs:
         if job.move is None and not job.degraded:  # recorded at once, and once; and P1, which plans next, has
             job.degraded = True  # one more checkpoint taken at once
-            job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
+            job.interval_s, job.timer.last_s, job.timer.since_s = None, None, -inf
             _record_degraded(cluster, job, reasons[job.name])
     for job, move in moves:
         job.degraded = False
@@ -141,10 +141,9 @@ def land_unheard(cluster: Cluster, job: JobState) -> bool:
         return False
     if newest.stored.sequence // SEQUENCES_PER_ATTEMPT != job.attempt or newest.stored.step < job.step:
         return False
-    job.stopped_cause = "final_checkpoint"
-    job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
+    job.stopped(cluster.now_s, "final_checkpoint")
     step = newest.stored.step
-    cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", job.stopped_cause, step))
+    cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", "final_checkpoint", step))
     job.final_sequence = newest.stored.sequence
     land(cluster, job)
     return True
@@ -176,7 +175,7 @@ def landed(cluster: Cluster, job: JobState) -> None:
     if move.rescue:
         return
     in_time, took_s = now_s <= move.deadline_s, now_s - move.began_s
-    downtime_s = now_s - (now_s if job.stopped_at_s is None else job.stopped_at_s)
+    downtime_s = 0.0 if job.stop is None else now_s - job.stop.at_s
     cluster.record(facts.MigrationFinished(job.name, source, move.destination, in_time, took_s, downtime_s))
 
 
@@ -257,7 +256,7 @@ def _admit(
     now_s, ends = cluster.now_s, (job.host, choice.host)
     deadline_s = now_s + _notice_s(cluster, job) - (MARGIN_S if cluster.policy.rates_vary else 0.0)
     lead_s, restart_s = final_lead_s(cluster, job, job.host), 0.0 if rescue else cluster.protocol.restart_s
-    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not rescue
+    mostly_there = choice.host == job.standby and job.stream.sent_bytes is not None and not rescue
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
     # a flow gets a little less than its grant, for which a reservation allows

@@ -71,7 +71,7 @@ def unfit(cluster: Cluster, spec: JobSpec) -> str:
 def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
     """Send a job that was never dispatched to on-demand, at cost k (paper B)."""
     level = cluster.queue.controller.level
-    job.on_demand, job.waited_s = True, waited_s
+    job.redirected_after_s = waited_s
     cluster.record(facts.JobRedirected(job.name, ahead, level, waited_s))
     to_on_demand(cluster, job)
 
@@ -176,7 +176,7 @@ def to_on_demand(cluster: Cluster, job: JobState) -> None:
         return
     emptiest = min(fitting, key=lambda host: (host.taken_gpus / host.spec.gpus, host.name))
     cost = cluster.terms.on_demand_cost * job.spec.gpus
-    dispatch(cluster, job, emptiest, (cost, job.waited_s) if job.attempt == 0 else None)
+    dispatch(cluster, job, emptiest, (cost, job.redirected_after_s or 0.0) if job.attempt == 0 else None)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
@@ -189,8 +189,7 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
         return
     replica, home = replica_of(cluster, job), job.host or ""
     cluster.record(facts.JobStopped(job.name, job.attempt, home, cause, job.step))
-    job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
-    job.stopped_cause = cause
+    job.stopped(cluster.now_s, cause)
     release(cluster, job)
     cluster.advance(job, "interrupted")
     _come_back(cluster, job, home, replica)
@@ -199,10 +198,10 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
     """Resume the job: on its replica, on its host once that returns, after a wait, or at once."""
     checkpoint = cluster.freshest(job)
-    wait_s = 0.0 if job.on_demand else cluster.policy.interruption.wait_s
+    wait_s = 0.0 if job.redirected_after_s is not None else cluster.policy.interruption.wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
     # GPUs may pass
-    if (failed := len(job.failed_at)) > 1:
+    if (failed := len(job.obstacles.failed_at)) > 1:
         wait_s = max(wait_s, cluster.protocol.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
@@ -227,10 +226,10 @@ def resume_requeued(cluster: Cluster) -> None:
 
 def resume(cluster: Cluster, job: JobState) -> None:
     """Place the job where P2 likes best, preferably not where it failed to start; else at the head of the queue."""
-    if job.on_demand:
+    if job.redirected_after_s is not None:
         to_on_demand(cluster, job)
     else:
-        fit, failed = cluster.fit_hosts(job), {*job.failed_at, job.failed_on} - {""}
+        fit, failed = cluster.fit_hosts(job), {*job.obstacles.failed_at, job.failed_on} - {""}
         chosen = _host_for(cluster, job, fit - failed) if failed else None
         if (chosen := chosen or _host_for(cluster, job, fit)) is not None:
             dispatch(cluster, job, cluster.hosts[chosen])

@@ -35,7 +35,7 @@ from controller.core.lifecycle.attempts import (
 from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import CheckpointFlow, JobState, Phase
+from controller.core.model.entities import CheckpointFlow, JobState, Phase, StandbyStream
 from controller.core.network.links import Paths
 from controller.core.placement.select import NoDestination, select_standby
 from controller.numerics.arrays import Floats
@@ -64,7 +64,7 @@ def plan_checkpoints(cluster: Cluster) -> tuple[list[JobState], Floats]:
     plans = _plan(cluster, protected)
     rates, infeasible = plans.rates_bytes_per_s.tolist(), plans.infeasible.tolist()
     for job, rate, endangered in zip(protected, rates, infeasible, strict=True):
-        job.endangered, known = endangered, cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
+        job.stream.endangered, known = endangered, cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
         if known is not None and known.traffic_class is TrafficClass.PRESYNC:
             known.cap_bytes_per_s = rate
         else:
@@ -103,7 +103,7 @@ def tell_intervals(cluster: Cluster, jobs: list[JobState], intervals_s: Floats) 
         job, interval_s = jobs[row], float(intervals_s[row])
         flow = cluster.flows[f"{job.name}:{job.host}>{job.standby}"]
         first_s = _first_s(cluster, job, interval_s, flow)
-        if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
+        if job.interval_s is None and replica_of(cluster, job) is not None and job.stream.sent_bytes is None:
             first_s = 0.0  # nothing is on its replica yet
         job.interval_s = interval_s
         _protect(cluster, job, interval_s, flow, first_s)
@@ -154,8 +154,7 @@ def forget_standby(cluster: Cluster, job: JobState) -> None:
         close_flow(cluster, flow, tell=True)
     if job.interval_s is not None:
         cluster.tell(job.host, Unprotect(job.name, job.attempt))
-    job.standby, job.interval_s, job.sent_bytes = None, None, None
-    job.misses, job.endangered = 0, False
+    job.standby, job.interval_s, job.stream = None, None, StandbyStream()
     cluster.plan_stale = True
     if replica is not None:
         cluster.record(facts.ReplicaReleased(job.name, job.attempt, replica))
@@ -170,7 +169,7 @@ def improve_standby(cluster: Cluster) -> None:
     """
     if isinstance(cluster.policy.plan, StaticPlanner):
         return  # loss budgets do not count
-    endangered = [job for job in _needing_protection(cluster) if job.endangered]
+    endangered = [job for job in _needing_protection(cluster) if job.stream.endangered]
     endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name))
     for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):
         if job.standby is None or job.host is None:
@@ -251,11 +250,11 @@ def choose_volunteer(
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float, flow: CheckpointFlow | None = None) -> float:
     """Return the seconds until the next checkpoint, which `flow` sends; None: it stays where it is."""
-    if job.last_checkpoint_s is None:
-        since_s, step = job.protected_since_s, job.restore.stored.step if job.restore else 0
-        due_s = since_s + stagger(job.timer, interval_s)
+    if job.timer.last_s is None:
+        since_s, step = job.timer.since_s, job.restore.stored.step if job.restore else 0
+        due_s = since_s + stagger(job.timer.number, interval_s)
     else:
-        since_s, step = job.last_checkpoint_s, job.taken[max(job.taken)][0]
+        since_s, step = job.timer.last_s, job.taken[max(job.taken)][0]
         due_s = since_s + interval_s
     if job.interval_s is None:
         elsewhere = [

@@ -224,12 +224,12 @@ def retry_overdue(cluster: Cluster) -> None:
         asked, host = wait.asked + 1, job.host or ""
         flows = [flow for flow in cluster.flows.values() if flow.job == name and flow.destination == host]
         if job.phase is not Phase.FETCHING and asked > MAX_UNANSWERED and cluster.hosts[host].connected:
-            job.unfit[host] = cluster.now_s + asked * wait.within_s
+            job.obstacles.unfit[host] = cluster.now_s + asked * wait.within_s
             silent(cluster, cluster.hosts[host], f"{asked - 1} orders to stop {name} were not answered")
         elif job.phase is not Phase.FETCHING:
             cluster.tell(host, m.StopJob(name, job.attempt))
         elif asked > MAX_ASKED or not flows or job.restore is None:
-            job.unfit[host] = cluster.now_s + asked * cluster.protocol.control_period_s
+            job.obstacles.unfit[host] = cluster.now_s + asked * cluster.protocol.control_period_s
             for flow in flows:
                 job.fetch_failed(flow.source)
             interrupt(cluster, job, "checkpoint_lost")

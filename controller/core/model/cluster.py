@@ -279,9 +279,9 @@ class Cluster:
 
     def fit_hosts(self, job: JobState) -> Set[str]:
         """Return the hosts other than those that rest, or lately failed to take a checkpoint of the job."""
-        if not job.unfit:
+        if not job.obstacles.unfit:
             return self.hosts.keys() - self.resting.keys() if self.resting else self.hosts.keys()
-        unfit = job.unfit
+        unfit = job.obstacles.unfit
         return {name for name in self.hosts if unfit.get(name, -inf) <= self.now_s and name not in self.resting}
 
     def jobs_on(self, host: HostState) -> list[JobState]:

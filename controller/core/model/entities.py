@@ -91,6 +91,50 @@ class Move:
     rescue: bool = False
 
 
+class Stop(NamedTuple):
+    """A job's stop: it computes no more since then."""
+
+    at_s: float
+    cause: str  # as in `JobStopped`
+
+
+class JobEnd(NamedTuple):
+    """The end of a job."""
+
+    at_s: float
+    host: str  # its last
+    reason: str  # why it failed
+
+
+@dataclass
+class StandbyStream:
+    """A job's stream of checkpoints to its present standby, so far."""
+
+    sent_bytes: int | None = None  # by the last transfer
+    misses: int = 0  # checkpoints in a row that did not arrive
+    endangered: bool = False  # P1 cannot keep the loss budget with this standby
+
+
+@dataclass
+class CheckpointTimer:
+    """A timer of an attempt's checkpoints."""
+
+    number: int = 0  # of attempts that were dispatched: spreads timers
+    since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
+    last_s: float | None = None  # when it last took one
+
+
+@dataclass
+class Obstacles:
+    """Obstacles that a job has met since it last ran."""
+
+    unfit: dict[str, float] = field(default_factory=dict)  # host that would not take it -> when to try it again
+    # hosts, where in a row it could not go on from a copy of its checkpoints
+    failed_at: list[str] = field(default_factory=list)
+    # host -> how often a checkpoint could not be fetched from it
+    fetches_failed: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass
 class JobState:
     """A job, as far as the coordinator knows."""
@@ -104,8 +148,8 @@ class JobState:
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
     speed: float = 1.0  # of the GPU of its latest attempt
-    on_demand: bool = False  # paper B sent it there, at cost k
-    waited_s: float = 0.0  # in the spot queue, before it was sent there
+    # how long it waited in the spot queue before paper B sent it to on-demand, at cost k; None: it was not
+    redirected_after_s: float | None = None
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
@@ -115,33 +159,20 @@ class JobState:
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
     failed_on: str = ""  # the host that first reported that it has failed of itself
-    failed_at: list[str] = field(
-        default_factory=list
-    )  # hosts, where in a row it could not go on from a copy of its checkpoints
-    # host -> how often since the job last ran a checkpoint could not be fetched from it
-    fetches_failed: dict[str, int] = field(default_factory=dict)
+    obstacles: Obstacles = field(default_factory=Obstacles)
     standby: str | None = None  # the host that its checkpoints go to
+    stream: StandbyStream = field(default_factory=StandbyStream)
     vault: str | None = None  # keeps a second copy (`second_copy`)
     # between checkpoints, as sent to its agent; None: nothing was sent yet
     interval_s: float | None = None
-    timer: int = 0  # which job it was that started: spreads checkpoint timers
-    protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
-    last_checkpoint_s: float | None = None  # when this attempt last took one
-    sent_bytes: int | None = None  # by the last transfer to the present standby
+    timer: CheckpointTimer = field(default_factory=CheckpointTimer)
     pause_s: float = 0.0  # that its program stood still for its last checkpoint, as measured
     move: Move | None = None  # the migration that is under way
     degraded: bool = False  # its host has a notice running, and no move was possible yet
-    # host that would not take it -> when to try it again
-    unfit: dict[str, float] = field(default_factory=dict)
-    misses: int = 0  # checkpoints in a row that did not reach the present standby
-    endangered: bool = False  # P1 cannot keep its loss budget with this standby
     final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
-    stopped_at_s: float | None = None  # when it last stopped computing
-    stopped_cause: str = ""  # of that stop, as in `JobStopped`; empty while it runs
+    stop: Stop | None = None  # None: it runs, or never did
     landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
-    last_host: str = ""  # of a job that is over
-    ended_s: float = inf  # when it was over
-    reason: str = ""  # why it failed
+    end: JobEnd | None = None  # None: it is not over
 
     @cached_property
     def name(self) -> str:
@@ -151,14 +182,19 @@ class JobState:
     @property
     def checkpoint_bytes(self) -> float:
         """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of the payload at least."""
-        whole = float(self.spec.payload_bytes)
-        return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
+        whole, sent_bytes = float(self.spec.payload_bytes), self.stream.sent_bytes
+        return whole if sent_bytes is None else max(float(sent_bytes), whole * LEAST_SENT)
 
     def fetch_failed(self, sender: str) -> None:
         """Count a failed fetch from this host, and drop its copies after `MOST_FAILED_FETCHES` of them."""
-        self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
-        if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
+        failed = self.obstacles.fetches_failed
+        failed[sender] = failed.get(sender, 0) + 1
+        if failed[sender] >= MOST_FAILED_FETCHES:
             self.drop_copies(sender)
+
+    def stopped(self, now_s: float, cause: str) -> None:
+        """Note that it computes no more, for this cause; since when it was noted before, if it was."""
+        self.stop = Stop(now_s if self.stop is None else self.stop.at_s, cause)
 
     def drop_copies(self, holder: str, below: float = inf, beside: Set[int] = frozenset()) -> None:
         """Drop a host's checkpoints of numbers below that, but for those listed, and all that no host holds any more."""
@@ -175,7 +211,7 @@ class JobState:
     def quicker(self, now_s: float) -> str:
         """Return the step times, declared and measured, of an attempt that is twice as quick as declared; else nothing."""
         steps = self.step - (self.restore.stored.step if self.restore else 0)
-        step_s = (now_s - self.protected_since_s) / max(1, steps)
+        step_s = (now_s - self.timer.since_s) / max(1, steps)
         declared_s = self.spec.step_s / self.speed
         if self.phase is not Phase.RUNNING or not steps or step_s > declared_s / 2.0:
             return ""
