@@ -86,8 +86,8 @@ CAMPUS_SECTIONS: dict[str, tuple[type[Any], ...]] = {
     "[research_reserve]": (spec.ResearchReserve,),
     "[gpu_models.NAME]": (spec.GpuModel,),
     "[[switches]], and keys of a cable if it has `link_to`": (spec.Switch, files.Uplinks),
-    "[[hosts]], and keys of a cable if it has `link_to`": (files.OneHost, files.Place),
-    "[[groups]], and keys of a cable": (files.Group, files.Place),
+    "[[hosts]], and keys of a cable if it has `link_to`": (files.OneHost, files.Place, spec.Limits),
+    "[[groups]], and keys of a cable": (files.Group, files.Place, spec.Limits),
     "[[links]], and keys of a cable": (files.Ends,),
     "keys of a cable": (spec.Link,),
 }

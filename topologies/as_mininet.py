@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,9 @@ class CampusTopo(Topo):  # type: ignore[misc]
         self.campus = described = campus if isinstance(campus, Campus) else files.load(campus)
         for host in described.hosts:
             mac = (b"\x02\x00" + host.address.packed).hex(":")
-            self.addHost(host.name, ip=f"{host.address}/{SUBNET.prefixlen}", mac=mac)
+            limits = {"cpu": host.limits.cpu and host.limits.cpu / (os.cpu_count() or 1), "cores": host.limits.cores}
+            words = {key: value for key, value in limits.items() if value is not None}
+            self.addHost(host.name, ip=f"{host.address}/{SUBNET.prefixlen}", mac=mac, **words)
         for number, switch in enumerate(described.switches, start=1):
             self.addSwitch(switch.name, dpid=f"{number:x}")
         for link in described.links:

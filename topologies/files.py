@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from topologies import fields, keys, plugins, reading, toml
+from topologies import fields, keys, plugins, reading, spec, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.errors import SpecError
 from topologies.keys import declared, optional
@@ -175,7 +175,7 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     yield from _lines(Head(campus.name, tuple(b.name for b in campus.buildings), campus.fabric))
     yield from toml.rows("switches", map(_inline, campus.switches))
     yield from toml.rows("hosts", (
-        _inline(OneHost(h.name, str(h.address)), Place(h.building, h.role, h.gpu_model, h.gpus or None))
+        _inline(OneHost(h.name, str(h.address)), Place(h.building, h.role, h.gpu_model, h.gpus or None), h.limits)
         for h in campus.hosts
     ))  # fmt: skip
     yield from toml.rows("links", (_inline(Ends((link.a, link.b)), link) for link in campus.links))
@@ -244,7 +244,8 @@ class _Nodes:
         if not is_coordinator:
             table.take("gpu_model", "the name of one of the gpu_models")
         gpus = (0 if is_coordinator else 1) if place.gpus is None else place.gpus
-        self.hosts.append(Host(name, place.building, place.role, address, place.gpu_model, gpus))
+        limits = spec.Limits(**fields.values_of(spec.Limits, table))
+        self.hosts.append(Host(name, place.building, place.role, address, place.gpu_model, gpus, limits))
 
     def _link(self, a: str, b: str, table: Table) -> None:
         self.links.append(Link(a, b, **fields.values_of(Link, table)))

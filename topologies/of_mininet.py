@@ -1,14 +1,15 @@
 """A Mininet `Topo` as a campus, so that other people's topologies lend GPUs.
 
-Hosts, switches, links and addresses are those of the topology. Each switch stands in a building of its own (b1, b2, ...), each
-host is a volunteer with one RTX 3090. Every campus has a coordinator: `coord` hangs on a switch of its own, `room`, beside the
-busiest one. With loops the fabric is Open vSwitch. The ports of a switch are numbered hosts first, switches
-from 1 in order (`dpid` is not used). Any other option is refused. Nothing of Mininet is imported.
+Hosts, switches, links and addresses are those of the topology. Each switch stands in a building of its own (b1, b2, ...).
+Each host is a volunteer with one RTX 3090, and has a CPULimitedHost's limits. Every campus has a coordinator: `coord` hangs on a
+switch of its own, `room`, beside the busiest one. With loops the fabric is Open vSwitch. The ports of a switch are numbered hosts
+first, switches from 1 in order (`dpid` is not used). Any other option is refused. Nothing of Mininet is imported.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.presets import ROOM, RTX3090
-from topologies.spec import SUBNET, Building, Campus, Fabric, Host, Link, Role, Switch, Tier
+from topologies.spec import SUBNET, Building, Campus, Fabric, Host, Limits, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 UNSHAPED = 10 * GBIT_PER_S  # of a link without `bw`: Mininet leaves it to the processor
 COORDINATOR = ipaddress.IPv4Address("10.255.255.254")
+LIMITED_HOSTS = ("Host", "CPULimitedHost")
 SHAPED_LINKS = ("Link", "TCLink", "TCULink")
 ENDS = ("node1", "node2", "port1", "port2")
 
@@ -53,7 +55,10 @@ def from_mininet(topo: Any, rate_bytes_per_s: float = UNSHAPED) -> Campus:
         type(topo).__name__,
         tuple(map(Building, (*building.values(), ROOM))),
         (
-            *(Host(name, place.get(name, ROOM), Role.VOLUNTEER, addresses[name], RTX3090.name, 1) for name in hosts),
+            *(
+                Host(name, place.get(name, ROOM), Role.VOLUNTEER, addresses[name], RTX3090.name, 1, _limits(topo, name))
+                for name in hosts
+            ),
             Host("coord", ROOM, Role.COORDINATOR, COORDINATOR),
         ),
         (
@@ -71,7 +76,7 @@ def _addresses(topo: Any, hosts: list[str]) -> dict[str, ipaddress.IPv4Address]:
     given, subnets = {}, set()
     for number, name in enumerate(hosts, 1):
         info = topo.nodeInfo(name)
-        _only(f"hosts.{name}", info, ("ip",))
+        _only(f"hosts.{name}", info, ("ip", "cpu", "cores", "cls"))
         text = str(info.get("ip") or SUBNET.network_address + number)
         try:
             found = ipaddress.IPv4Interface(text if "/" in text else f"{text}/{SUBNET.prefixlen}")
@@ -82,6 +87,23 @@ def _addresses(topo: Any, hosts: list[str]) -> dict[str, ipaddress.IPv4Address]:
     if len(subnets) > 1:
         raise SpecError("hosts.*.ip", sorted(map(str, subnets)), "addresses in one subnet: nothing routes between two")
     return given
+
+
+def _limits(topo: Any, host: str) -> Limits:
+    """Return the limits of a CPULimitedHost's words: `cpu` is a share of all processors, `cores` a text, a number or a list."""
+    info = topo.nodeInfo(host)
+    if (kind := info.get("cls")) is not None and kind.__name__ not in LIMITED_HOSTS:
+        raise SpecError(f"hosts.{host}.cls", kind.__name__, f"one of {', '.join(LIMITED_HOSTS)}")
+    return limits_of(info.get("cpu"), info.get("cores"))
+
+
+def limits_of(cpu: float | None, cores: Any) -> Limits:
+    """Return the limits of Mininet's words; none for a `cpu` below 0. SpecError."""
+    if not isinstance(cpu, int | float | None) or isinstance(cpu, bool):
+        raise SpecError("hosts.*.cpu", cpu, "a share of all processors")
+    listed = ",".join(map(str, cores)) if isinstance(cores, list | tuple) else cores
+    share = None if cpu is None or cpu < 0 else cpu * (os.cpu_count() or 1)
+    return Limits(cpu=share, cores=None if listed in (None, "") else str(listed))
 
 
 def _link(a: str, b: str, options: Mapping[str, Any], rate_bytes_per_s: float) -> Link:

@@ -103,6 +103,30 @@ class Building:
 
 
 MAX_GPUS = 1024  # of one host
+CORES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?){0,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Share of this machine that all processes of a live host have together; the same however a run is scaled."""
+
+    # processors' time, such as 0.5 for half of one; left out: no limit
+    cpu: float | None = optional(number(Dimension.NUMBER, 0.01, 1024.0))
+    # more ends a process of that host; left out: no limit
+    memory_bytes: float | None = field(
+        default=None,
+        metadata={"kind": replace(number(Dimension.SIZE, 4e6), optional=True), "dimension": Dimension.NUMBER},
+    )
+    # numbers of the processors that they run on, such as "0" or "0-1,4"; left out: all
+    cores: str | None = optional(text("numbers of processors"))
+
+    def __post_init__(self) -> None:
+        check(self, "hosts.*")
+        if self.cores is not None and not CORES.fullmatch(self.cores):
+            raise SpecError("hosts.*.cores", self.cores, 'numbers of processors, such as "0-1,4"')
+
+
+UNLIMITED = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +139,7 @@ class Host:
     address: ipaddress.IPv4Address
     gpu_model: str | None = None
     gpus: int = 0
+    limits: Limits = UNLIMITED
 
     def __post_init__(self) -> None:
         key = f"hosts.{self.name}"

@@ -30,7 +30,7 @@ from mininet.log import output
 from mininet.net import Mininet
 from mininet.topo import Topo
 
-from testbed import identity
+from testbed import control_groups, identity
 from testbed.emulation import processes
 from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.description.plan import Cable, CableEnd, CampusPlan, plan
@@ -179,7 +179,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         host = self.spec.host_by_name.get(end.node)
         return end, self.nameToNode[end.node], str(host.address) if host else None
 
-    runCpuLimitTest = _refused("CPU limit", "hosts have none, and one cgroup")  # noqa: N815
+    runCpuLimitTest = _refused("CPU limit", "it reads a cgroup that is not the host's; setCPUFrac limits one")  # noqa: N815
     # the description alone adds and removes; `configLinkStatus(a, b, "down")` cuts a link for a while
     addHost = delNode = _refused("node")  # noqa: N815 - Mininet's names
     addSwitch = _refused("switch")  # noqa: N815
@@ -243,6 +243,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._ledger.record({"kind": "directory", "path": str(self.run_dir)})
         self.run_dir.mkdir(mode=0o755)
         self.run_dir.chmod(0o755)
+        groups = control_groups.folders(f"{control_groups.TOP}/{self.id}")
+        self._ledger.record(*({"kind": "limits", "path": str(path)} for path in groups))
         raise_settings(self._ledger)
         if self.enforcement:
             from bpf.objects import ensure_bpffs
@@ -254,6 +256,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._kernel.build(self._ledger, self.id, check)
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
+        with self._kernel.phases.timed("limit"):
+            for host in self.spec.hosts:
+                if host.limits != description.UNLIMITED:
+                    self.nameToNode[host.name].limit(host.limits)
 
     def stop(self) -> None:
         """End every process of the campus and remove every object; safe to repeat, and after a failed start.
@@ -510,10 +516,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     ) -> ForkedProcess:
         """Run `target` in a process forked from this one, inside the host's network.
 
-        See `processes` for what the child inherits; descriptors other than 0, 1, 2 and `keep` are closed; with `log`
-        output goes to that file.
+        Its host's limits hold for it. See `processes` for what the child inherits; descriptors other than 0, 1, 2 and `keep` are
+        closed; with `log` output goes to that file.
         """
-        return self.fork_all([ForkRequest(host_name, target, label, log, tuple(keep))])[0]
+        group = getattr(self.nameToNode.get(host_name), "group", ())
+        return self.fork_all([ForkRequest(host_name, target, label, log, tuple(keep), group)])[0]
 
     def fork_all(self, requests: Sequence[ForkRequest]) -> list[ForkedProcess]:
         """Fork many at once, with one write to the ledger."""

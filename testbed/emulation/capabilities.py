@@ -18,7 +18,7 @@ from bpf.btf import drop_reasons
 from bpf.errors import BpfError
 from bpf.observer import Observer, inode_of
 from bpf.ports import load_port_program
-from testbed import linux
+from testbed import control_groups, linux
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import attachment
@@ -277,6 +277,19 @@ def _tracepoints() -> str:
 def _criu() -> str:
     found = criu.command()
     return f"{found} {criu.version(found)}"
+
+
+@_feature(
+    "control groups",
+    Need.OPTIONAL,
+    "a campus with `cpu`, `cores` or `memory` of a host is refused, and jobs may take all of the machine",
+    "mount cgroups, v1 or v2, to be written",
+)
+def _control_groups() -> str:
+    if lacking := control_groups.missing():
+        raise Absent(f"no writable controller {', '.join(lacking)}")
+    found = {f"{name} v{c.version}" for name, c in control_groups.controllers().items()}
+    return ", ".join(sorted(found))
 
 
 @_feature(

@@ -13,6 +13,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from subprocess import Popen
 from types import MappingProxyType
 from typing import Any
@@ -20,13 +22,18 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.node import Host, Node, Switch
 
+from testbed import control_groups
 from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import SetupError
+from topologies.of_mininet import limits_of
+from topologies.spec import UNLIMITED, Limits
 from topologies.units import MBIT_PER_S
 
 CHANGEABLE = ("bw", "delay", "jitter", "loss")
 FIXED = "a campus's nodes and links come from its description: change them there"
+# of a shell, before a program: join each group, then become it
+JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@"'
 PROMPT = chr(127)  # of Mininet's shells: ends a command's output
 Started = Callable[[Popen[Any], str], None]
 
@@ -137,6 +144,7 @@ class _LazyShell(Node):  # type: ignore[misc]
     campus_id = ""
     on_started: Started | None = None
     environment: Mapping[str, str] = MappingProxyType({})
+    group: Sequence[Path] = ()  # the folders of its control group
     starting = True  # Node.__init__ calls startShell: not yet
     stdin, stdout, pollOut = map(_of_shell, ("stdin", "stdout", "pollOut"))  # noqa: N815 - for scripts that poll them
 
@@ -170,6 +178,8 @@ class _LazyShell(Node):  # type: ignore[misc]
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         if list(cmd[:2]) == ["mnexec", "-cdn"]:
             cmd = ["mnexec", "-cda", str(self._holder()), *cmd[2:]]
+        if self.group:
+            cmd = ["sh", "-c", JOIN, "sh", *map(str, self.group), "--", *cmd]
         environment = params.pop("env", None) or os.environ
         process = super()._popen(list(cmd), env={**environment, **self.environment, MARK: self.campus_id}, **params)
         if self.on_started:
@@ -217,6 +227,30 @@ class _LazyShell(Node):  # type: ignore[misc]
 
 class CampusHost(_LazyShell, Host):  # type: ignore[misc]
     """A host of the campus."""
+
+    limits = UNLIMITED
+
+    def limit(self, limits: Limits) -> None:
+        """Limit its programs, and those that its shell starts, and read it back. SetupError, KernelMismatch."""
+        name = f"{control_groups.TOP}/{self.campus_id}/{self.name}"
+        given = {"cpu": limits.cpu, "cpuset": limits.cores, "memory": limits.memory_bytes}
+        control_groups.make(name, cpu=limits.cpu, cores=limits.cores, memory_bytes=limits.memory_bytes)
+        self.group = control_groups.place(name, [key for key, value in given.items() if value is not None])
+        self.limits = limits
+        if self.shell and self.shell.poll() is None:
+            control_groups.join(self.group, self.shell.pid)
+
+    def setCPUFrac(self, f: float, sched: str = "cfs") -> None:  # noqa: N802 - Mininet's
+        """Limit it to a share of all processors, as Mininet's CPULimitedHost does; below 0 to all of them."""
+        if sched != "cfs":
+            raise SetupError(f"{self.name}: sched = {sched!r}: cfs is the only one")
+        self._holder()
+        self.limit(replace(self.limits, cpu=limits_of(f if f > 0 else 1.0, None).cpu))
+
+    def setCPUs(self, cores: Any, mems: int = 0) -> None:  # noqa: N802
+        """Limit it to processors of these numbers, as Mininet's CPULimitedHost does."""
+        self._holder()
+        self.limit(replace(self.limits, cores=limits_of(None, cores).cores))
 
 
 class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]

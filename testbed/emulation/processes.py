@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed import identity, linux
+from testbed import control_groups, identity, linux
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import SetupError
 
@@ -107,6 +107,7 @@ class ForkRequest:
     label: str
     log: Path | None = None  # where its output goes; None: the parent's streams
     keep: tuple[int, ...] = ()  # descriptors that stay open
+    group: Sequence[Path] = ()  # the folders of the control group that limits it
 
 
 def fork_all(
@@ -169,6 +170,7 @@ def _child(request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd
             os.dup2(out, 2)
             sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
             sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        control_groups.join(request.group)
         linux.close_all_but({0, 1, 2, *request.keep})
         linux.enter_network_of(ns_pid)
         os.environ[MARK] = campus_id

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed import identity
+from testbed import control_groups, identity
 from testbed.emulation.safety.ledger import ENDS, MARK, note_end, owner_lives, read_entries
 from testbed.emulation.safety.living import SUFFIX, default_root, ledgers
 
@@ -111,6 +111,10 @@ def _remove_object(campus_id: str, entry: dict[str, Any], path: Path, same_boot:
         match entry["kind"]:
             case "pins" | "directory" if _is_own(entry["path"], campus_id):
                 removed = remove_tree(Path(entry["path"]))
+            case "limits" if same_boot and _is_own(entry["path"], campus_id):
+                removed = control_groups.remove(Path(entry["path"]))
+                with contextlib.suppress(OSError):  # another campus has groups there, or none was made
+                    Path(entry["path"]).parent.rmdir()
             case "sysctl" if same_boot:
                 removed = restore_sysctl(entry, path)
             case _:
