@@ -21,7 +21,9 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar
@@ -36,6 +38,7 @@ from controller.core.model import events as ev
 from controller.core.model.cluster import keyed
 from controller.load import Load
 from controller.network_link import NetworkLink
+from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.lines import Entry
 from controller.persistence.snapshot import freeze, program
@@ -65,6 +68,7 @@ PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 1.0  # of decisions: a successor spends as long on them, and that is less than a lease
 TRY_AGAIN_AFTER_S = 0.1  # of decisions, where the core had no bytes: a try takes as long as a snapshot does
+BEAT_S = 0.1  # without a line, until a sign of life is written for the coordinator that follows
 FOLD_IN_S = 5.0  # between two: the log beside the journal grows by some 300 kB a second with 500 hosts
 LOG = logger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
@@ -119,9 +123,13 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     # connections end with this process: a successor will find out which agents come back
     ending: bool = False
     load: Load = field(default_factory=Load)
+    group: GroupCommit | None = None  # of a log whose lines take time to stand
+    paired: bool = False  # another coordinator follows, and agents have a connection to each
+    leads: trio.Event | None = None  # until then agents wait, and nothing is decided; None: from the start
     network_socket: Path | None = None  # of the switches' controller, where this project's programs them
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
+    _stood_s: float = 0.0  # time of the last event that stands
     # of each host that ever registered, and of each address of one, for Hellos of agents that are not known
     _budgets: dict[str, Budget] = field(default_factory=dict)
     _unknown: AddressSlots = field(init=False)
@@ -147,6 +155,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         """Serve until cancelled. Raises what the core raises: a broken invariant ends the run."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
+            if self.leads is not None:
+                await self.leads.wait()
+            if self.group is not None or self.paired:
+                nursery.start_soon(self._write_all)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
             nursery.start_soon(self.wake, ev.Woke())
             nursery.start_soon(self._fold_in)
@@ -193,32 +205,72 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         """Journal, decide, journal, commit, perform. What cannot be decided or written ends the run, and is in no journal."""
         super().handle(event)
         self.submitted += isinstance(event, ev.SubmitAsked)
-        if self.spent_s >= SAVE_AFTER_S:  # a snapshot, so that a successor has little to decide again
+        self.save_if_due()
+
+    def save_if_due(self) -> None:
+        """Save a snapshot now and then, so that a successor has little to decide again."""
+        if self.spent_s >= SAVE_AFTER_S and (self.group is None or self.group.idle):
             body = freeze(self.core)
             if body is not None:
                 self.journal.save(self.submitted, program(), body)
             self.spent_s = 0.0 if body is not None else SAVE_AFTER_S - TRY_AGAIN_AFTER_S
 
+    async def _write_all(self) -> None:
+        """Write what is decided, and signs of life for the coordinator that follows."""
+        try:
+            if self.group is not None:
+                await self.group.write_all(BEAT_S if self.paired else inf)
+            while True:
+                number = self.journal.number
+                await trio.sleep(BEAT_S)
+                if number == self.journal.number:
+                    self.journal.append([])
+        except BaseException:
+            self.ending = True
+            raise
+
     def decide(self, event: ev.Event, at_s: float) -> list[do.Effect]:
-        """Return the effects of an event; they are in the journal now, in one transaction with it."""
+        """Return the effects of an event that is in the journal now; none, where they wait for its line to stand."""
         try:
             began_s = perf_counter()
             effects = self.core.handle(event, at_s)
             took_s = perf_counter() - began_s
             self.spent_s += took_s
             self.load.decisions.add(took_s)
-            facts = [effect.fact for effect in effects if isinstance(effect, do.Record)]
-            self.journal.append([Entry(at_s, event, facts)])
+            entry = Entry(at_s, event, [effect.fact for effect in effects if isinstance(effect, do.Record)])
+            if self.group is not None:
+                for fact in entry.facts:
+                    encoded(fact)  # before its event is in a log that others read
+                self.group.add(entry, partial(self._perform_all, effects, at_s))
+                return []
+            self.journal.append([entry])
+            self._stood_s = at_s
             self.load.writes.add(perf_counter() - began_s - took_s)
         except BaseException:
             self.ending = True  # connections that end with it decide nothing more
             raise
         return effects
 
+    def _perform_all(self, effects: list[do.Effect], at_s: float) -> None:
+        """Perform what followed from an event that stands now."""
+        self._stood_s = at_s
+        for effect in effects:
+            self.perform(effect)
+        self.save_if_due()
+
+    def _answer(self, peer: Peer[m.ToOperator], message: m.ToOperator) -> None:
+        """Answer when all that was decided so far stands."""
+        if self.group is None or self.group.idle:
+            peer.tell(message)
+        else:
+            self.group.add(None, partial(peer.tell, message))
+
     def perform(self, effect: do.Effect) -> None:
         """Send messages to connected peers; send journalled facts to the operators that watch."""
         match effect:
             case do.Tell(host, message) if host in self.agents:
+                if isinstance(message, m.Welcome):
+                    message = msgspec.structs.replace(message, epoch=self.journal.epoch)
                 self.agents[host].tell(message)
             case do.Disconnect(host) if host in self.agents:
                 self.agents[host].scope.cancel()
@@ -231,7 +283,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             case do.Record(fact):
                 watching = [one for one in self.operators.values() if one.watching]
                 if watching:
-                    observed = m.Observed(self.last_s, encoded(fact))
+                    observed = m.Observed(self._stood_s, encoded(fact))
                     for one in watching:
                         one.tell(observed)
 
@@ -342,13 +394,13 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                             case m.JobRequest(name):
                                 known = self.core.cluster.jobs.get(name)
                                 unknown = m.Rejected(name, "no job of this name was submitted")
-                                peer.tell(m.SubmittedJob(known.spec, known.phase.value) if known else unknown)
+                                self._answer(peer, m.SubmittedJob(known.spec, known.phase.value) if known else unknown)
                             case m.StatusRequest():
-                                peer.tell(self.core.status(self.now_s))
+                                self._answer(peer, self.core.status(self.now_s))
                             case m.ChangeLinks(rates):
                                 self._check_links(rates)
                                 self.handle(ev.LinksChanged(rates))
-                                peer.tell(m.Noted())
+                                self._answer(peer, m.Noted())
                             case m.Watch():
                                 peer.watching = True
                     nursery.cancel_scope.cancel()

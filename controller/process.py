@@ -10,9 +10,11 @@ import secrets
 import signal
 import socket
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import trio
 
@@ -21,7 +23,10 @@ from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
+from controller.persistence.etcd import EtcdLog
+from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
+from controller.persistence.lines import Deposed, Line, Log
 from controller.persistence.recovery import Replay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
@@ -31,6 +36,8 @@ from testbed.logs import logger
 from topologies.spec import Campus
 
 EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
+LOOK_S, SILENT_LOOKS = 0.025, 20  # of a coordinator that follows; so many that find nothing, and it tries to lead
+DEPOSED = 4  # exit status
 LOG = logger("controller")
 
 
@@ -49,56 +56,170 @@ class CoordinatorConfig:
     started_s: float = field(default_factory=time.monotonic)
     # key of transfers' numbers, kept by the process that starts this one and its successors; no file holds it
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32))
+    members: tuple[tuple[str, int], ...] = ()  # of etcd, which holds the log; none: the journal is the log
+    paired: bool = False  # there is another coordinator, which writes the same log
+    follows: bool = False  # it may lead now
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
-    """Run the coordinator's process; SIGTERM ends it with its journal closed.
+    """Run the coordinator's process; SIGTERM ends it with its journal closed. It ends when another has taken over.
 
-    SetupError: the journal is another coordinator's, or another process writes it.
+    SetupError: the journal is another coordinator's.
     """
-    run_process(_main, config)
+    deposed = False
+    try:
+        run_process(_main, config)
+    except* Deposed:
+        deposed = True
+    if deposed:
+        LOG.warning("another coordinator leads: this one ends")
+        raise SystemExit(DEPOSED)
 
 
 async def _main(config: CoordinatorConfig) -> None:
     rehearse(config.protocol.policy)  # no decision waits for a compiler
-    journal, host = _resumed(config)
+    candidate = _resumed(config)
+    host = candidate.host
     try:
         agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
-        config.operator_socket.unlink(missing_ok=True)
+        # takes its name when this coordinator leads
+        path = config.operator_socket.with_suffix(f".{config.port}")
+        path.unlink(missing_ok=True)
         operators = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        await operators.bind(str(config.operator_socket))
-        config.operator_socket.chmod(0o600)
+        await operators.bind(str(path))
+        path.chmod(0o600)
         operators.listen(64)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host.serve, agents, [trio.SocketListener(operators)])
+            nursery.start_soon(candidate.stand, path)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 await anext(signals)
             host.ending = True
             nursery.cancel_scope.cancel()
-        host.load.write(config.journal.with_name(LOAD_FILE))
+        if candidate.leads:
+            host.load.write(config.journal.with_name(LOAD_FILE))
     finally:
-        journal.close()
+        candidate.close()
 
 
-def _resumed(config: CoordinatorConfig) -> tuple[Journal, CoordinatorHost]:
-    """Return the journal and its coordinator: of a damaged one a new journal beside it, with what could be read."""
+class Candidate:
+    """A coordinator that may lead: it has handled again what the journal holds, and follows what another adds.
+
+    SetupError: the journal is another coordinator's.
+    """
+
+    def __init__(self, config: CoordinatorConfig, journal: Journal) -> None:
+        self.config, self.journal, self.leads = config, journal, False
+        origin = journal.origin()
+        if not origin:
+            journal.found(_origin(config))
+            origin = journal.origin()
+        check_origin(origin, _origin(config), config.journal)
+        # the very program that wrote the journal decides the same, unless something else has changed it
+        same = origin.get("program") == program()
+        self.replay = Replay(journal, _core(config), DamagedJournal if same else SetupError)
+        self.replay.advance()
+        LOG.info("%d events of %s decided again", self.replay.events, config.journal)
+        self.log: Log = EtcdLog(config.members, str(config.port)) if config.members else journal
+        self.host = CoordinatorHost(
+            self.replay.core,
+            journal,
+            random.Random(f"{config.seed} admission"),
+            paired=config.paired,
+            leads=trio.Event(),
+            network_socket=config.network_socket,
+        )
+        if config.members:
+            self.host.group = GroupCommit(self.log, journal, self.host.load.writes.add)
+
+    async def stand(self, operators: Path) -> None:
+        """Lead, once no other coordinator does; `operators` is the socket that then takes its name."""
+        while True:
+            await self.catch_up(SILENT_LOOKS if self.config.follows else 1)
+            try:
+                self.lead()
+            except (Deposed, OSError) as error:  # of SQLite's lock, too: the one that holds it stands still
+                if not self.config.follows:
+                    raise
+                LOG.warning("it does not lead: %s", error)
+            else:
+                operators.rename(self.config.operator_socket)
+                return
+
+    async def catch_up(self, looks: int) -> None:
+        """Handle again what another coordinator adds, until so many looks in a row find nothing."""
+        quiet = 0
+        while quiet < looks:
+            if self.config.follows:
+                await trio.sleep(LOOK_S)
+            quiet = 0 if await self._look() else quiet + 1
+
+    async def _look(self) -> bool:
+        if self.log is self.journal:
+            return self.replay.advance()
+        lines = await trio.to_thread.run_sync(
+            lambda: list(self.log.follow(self.journal.number)), abandon_on_cancel=True
+        )
+        began_s = perf_counter()
+        for line in lines:
+            self.replay.copy(line)
+        self.host.spent_s += perf_counter() - began_s
+        self.host.submitted = self.replay.submitted
+        self.host.save_if_due()
+        return bool(lines)
+
+    def lead(self) -> None:
+        """Write the next line, of a higher epoch, and go on where the other one ended. Deposed: another has written it."""
+        log, journal, host = self.log, self.journal, self.host
+        # agents know epochs of journals that were put aside since
+        log.seize(max(log.epoch, len(damaged_beside(journal.path)) * EPOCHS_OF_ONE) + 1)
+        if log is not journal:
+            self.replay.copy(Line(log.number, log.epoch, journal.last_s, None))
+        for _ in range(self.replay.submitted):
+            host.draws.random()
+        host.started_s, host.last_s = start_after(journal.origin(), journal.last_s), journal.last_s
+        host.submitted, self.leads = self.replay.submitted, True
+        if journal.last_s > 0.0:
+            host.handle(ev.Restarted(host.now_s - journal.last_s))
+        LOG.info("it leads, with epoch %d", log.epoch)
+        assert host.leads is not None
+        host.leads.set()
+
+    def close(self) -> None:
+        """Close the journal, and the log if that is another."""
+        self.log.close()
+        self.journal.close()
+
+
+def _resumed(config: CoordinatorConfig) -> Candidate:
+    """Return the journal's coordinator: of a damaged one a new journal beside it, with what could be read.
+
+    DamagedJournal: another coordinator may lead, so it is left where it is.
+    """
     path = config.journal
     try:
-        journal = Journal(path)
-        try:
-            return journal, _host(config, journal)
-        except BaseException:
-            journal.close()
-            raise
+        return _candidate(config)
     except DamagedJournal as damage:
+        if config.follows:
+            raise
         aside = set_aside(path)
         LOG.warning("%s; it is now %s", damage, aside.name)
-    journal = Journal(path)
-    journal.found(_origin(config))
-    LOG.warning("%d events of it are decided again", salvage(aside, journal, partial(_core, config)))
-    return journal, _host(config, journal)
+    if not config.members:  # else all of it is in the log
+        with closing(Journal(path)) as journal:
+            journal.found(_origin(config))
+            LOG.warning("%d events of it are decided again", salvage(aside, journal, partial(_core, config)))
+    return _candidate(config)
+
+
+def _candidate(config: CoordinatorConfig) -> Candidate:
+    journal = Journal(config.journal)
+    try:
+        return Candidate(config, journal)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _origin(config: CoordinatorConfig) -> dict[str, str]:
@@ -108,40 +229,3 @@ def _origin(config: CoordinatorConfig) -> dict[str, str]:
 def _core(config: CoordinatorConfig) -> Coordinator:
     placement = random.Random(f"{config.seed} placement")
     return Coordinator(config.campus, config.protocol, config.queue, placement.random, config.secret)
-
-
-def _replay(config: CoordinatorConfig, journal: Journal) -> Replay:
-    """Return a new coordinator, or the one that wrote the journal."""
-    mine, origin = _origin(config), journal.origin()
-    if origin:
-        check_origin(origin, mine, config.journal)
-    else:
-        journal.found(mine)
-    # the very program that wrote the journal decides the same, unless something else has changed it
-    same = origin.get("program") == program()
-    replay = Replay(journal, _core(config), DamagedJournal if same else SetupError)
-    replay.advance()
-    LOG.info("%d events of %s decided again", replay.events, config.journal)
-    return replay
-
-
-def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
-    """Return the host of a new coordinator, or of the one that wrote the journal: it leads. Deposed: another does."""
-    replay = _replay(config, journal)
-    # agents know epochs of journals that were put aside since
-    journal.seize(max(journal.epoch, len(damaged_beside(journal.path)) * EPOCHS_OF_ONE) + 1)
-    draws = random.Random(f"{config.seed} admission")
-    for _ in range(replay.submitted):
-        draws.random()
-    host = CoordinatorHost(
-        replay.core,
-        journal,
-        draws,
-        started_s=start_after(journal.origin(), journal.last_s),
-        last_s=journal.last_s,
-        submitted=replay.submitted,
-        network_socket=config.network_socket,
-    )
-    if journal.last_s > 0.0:
-        host.handle(ev.Restarted(host.now_s - journal.last_s))
-    return host

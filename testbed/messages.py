@@ -292,10 +292,14 @@ FromAgent = (
 
 
 class Welcome(Message, frozen=True):
-    """Registration of the agent. Its jobs may run `lease_s` beyond the sending of the last acknowledged heartbeat."""
+    """Registration of the agent. Its jobs may run `lease_s` beyond the sending of the last acknowledged heartbeat.
+
+    Each take-over has a higher `epoch`: an agent follows no coordinator of a lower one.
+    """
 
     lease_s: Seconds
     heartbeat_s: Seconds
+    epoch: Count = 0
 
 
 class Refused(Message, frozen=True):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import origin_of
-from controller.process import CoordinatorConfig, _host
+from controller.process import Candidate, CoordinatorConfig
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.sources import EventsFile, open_run
 from experiments.results.events_file import write_events
@@ -93,7 +93,7 @@ def facts_of(path: Path) -> Callable[[], object]:
 def recovery_of(path: Path) -> Callable[[], object]:
     async def recover(journal: Journal) -> None:
         beside = path.with_suffix(".sock")
-        _host(CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1"), journal)
+        Candidate(CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1"), journal).lead()
 
     def read() -> None:
         with closing(Journal(path)) as journal:

@@ -200,10 +200,14 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
     config = CoordinatorConfig(small_campus(), PROTOCOL, queue, SEED, path, tmp_path / "s", "127.0.0.1", started_s=1.0)
 
     async def resume() -> tuple[int, list[str]]:
-        journal, host = _resumed(config)
-        with closing(journal):
-            kept = sum(line.event is not None for line in journal.follow())
-            assert list(host.core.cluster.jobs) == [f.job for _, f in read_facts(path) if isinstance(f, JobSubmitted)]
+        candidate = _resumed(config)
+        with closing(candidate):
+            candidate.lead()
+            assert candidate.log.epoch > 1 << 32, "no agent knows a higher one"
+            kept = sum(line.event is not None for line in candidate.journal.follow())
+            assert list(candidate.host.core.cluster.jobs) == [
+                f.job for _, f in read_facts(path) if isinstance(f, JobSubmitted)
+            ]
         return kept, facts_before_damage(path)[1]
 
     kept, told = trio.run(resume)

@@ -10,8 +10,8 @@ A line that could not be read back is not written (`encoded`). One that lies the
 version or a torn disk) is named by its number and time. The journal is then put aside, and a coordinator goes on beside it
 with what comes before that line (`recovery.salvage`).
 
-Each event has a line of its own, whose number is written once: whoever writes the next one leads (`lines`). SQLite's lock lasts
-for one transaction, so no process has to release anything when it dies.
+Each event has a line of its own, whose number is written once: the writer of the next one leads (`lines`). SQLite's
+lock lasts for one transaction, so no process has to release anything when it dies.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class Journal:
         return origin
 
     def found(self, origin: dict[str, str]) -> None:
-        """Record the identity of its coordinator, once."""
+        """Record the identity of its coordinator, unless another has."""
         with self._transaction():
-            self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
+            self._db.executemany("INSERT OR IGNORE INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
 
     def fold_elsewhere(self) -> None:
         """Leave it to `fold_in` to carry the log beside the journal (SQLite's WAL) into it.

@@ -1,8 +1,8 @@
-"""The interface of a journal that several coordinators may write: whoever writes the next line leads.
+"""The interface of a journal that several coordinators may write: the writer of the next line leads.
 
 A line has a number, and each number is written once. A coordinator that wants to lead writes the next line with a higher
-epoch (`seize`). The next line of the one before then has a number that is taken: it is deposed, and ends. So at most one
-coordinator's decisions stand, whatever clocks, pauses and networks do. Time decides only when a standby tries.
+epoch (`seize`). The next line of the one before then has a number that is taken: it is deposed, and ends. At most one
+coordinator's decisions stand, for any clocks, pauses and partitions. Time decides only when a standby tries.
 """
 
 from __future__ import annotations

@@ -110,6 +110,14 @@ class Replay:
             self._compare(None, next(recorded, None))
         return self.number > before
 
+    def copy(self, line: Line) -> None:
+        """Handle again a line of another log, and record it with what follows in this coordinator's own journal."""
+        facts = self._handle(line)
+        self.journal.epoch = line.epoch
+        number = self.journal.append([] if line.event is None else [Entry(line.at_s, line.event, facts)])
+        if number != line.number:
+            raise DamagedJournal(f"{self.journal.path}: line {number} is line {line.number} of the log that it copies")
+
     def _handle(self, line: Line) -> list[Fact]:
         """Handle the event of a line; return the facts that follow."""
         self.number = line.number

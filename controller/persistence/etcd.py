@@ -1,0 +1,170 @@
+"""A log in etcd, for coordinators that are to outlive a machine: line n is a key that is created once.
+
+It is etcd's own interface for programs without gRPC (JSON over HTTP), by one connection, used by one thread at a time. A
+line holds all events of a batch. Its number is that of its first event, so that events are counted as in an SQLite journal.
+
+A request that fails may have been done. Then the line is read: mine, and it stands; another's, and this coordinator is
+deposed; none, and it is written again. A member that does not answer is not waited for: the next is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.core.model.events import Event
+from controller.persistence.lines import Deposed, Entry, Line
+from testbed.errors import SetupError
+
+PREFIX = "reclaimnet"
+ANSWER_S = 0.25  # of a member: its own leader may be dead
+AGAIN_S = 0.02  # pause before the next member is asked
+BEAT_MS, ELECTION_MS = 50, 500  # of etcd's members among themselves
+QUOTA_BYTES, MAX_REQUEST_BYTES = 2 << 30, 8 << 20
+LINES = 100  # read at a time
+PROGRAM = "etcd"  # Debian: etcd-server
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """A line's value. `writer` tells a line of this process from one of another with the same epoch."""
+
+    epoch: int
+    writer: str
+    events: list[tuple[float, Event]]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_BATCHES: msgspec.msgpack.Decoder[Batch] = msgspec.msgpack.Decoder(Batch)
+
+
+class EtcdLog:
+    """The log of the coordinators that ask these members; `name` is this coordinator's.
+
+    OSError: no member answers within `patience_s`; where that is None, writing waits until one does.
+    """
+
+    def __init__(self, members: Sequence[tuple[str, int]], name: str, patience_s: float | None = None) -> None:
+        self.number = self.epoch = 0
+        self.last_s = 0.0
+        self._members, self._name, self._patience_s = list(members), name, patience_s
+        self._writer = secrets.token_hex(8)
+        self._connection: HTTPConnection | None = None
+
+    def append(self, entries: Iterable[Entry]) -> int:
+        """Write events as one line; return the number of the last, when it stands. Deposed."""
+        events = [(at_s, event) for at_s, event, _ in entries]
+        self._create(Batch(self.epoch, self._writer, events))
+        return self.number
+
+    def seize(self, epoch: int) -> None:
+        """Write the next line, as the first of a higher epoch. Deposed: another has written it."""
+        self._create(Batch(epoch, self._writer, []))
+
+    def follow(self, after: int) -> Iterator[Line]:
+        """Yield lines beyond that number, in order. SetupError: some have been pruned. OSError."""
+        while True:
+            end = f"{PREFIX}/line0"  # the character after /
+            asked = {"key": _key(after + 1), "range_end": _text(end), "limit": LINES}
+            found = self._ask("range", asked, self._patience_s or ANSWER_S * len(self._members)).get("kvs", [])
+            for each in found:
+                number, batch = int(b64decode(each["key"]).split(b"/")[-1]), _BATCHES.decode(b64decode(each["value"]))
+                if number != after + 1:
+                    raise SetupError(f"etcd has no line {after + 1}: this coordinator was away for too long")
+                none: list[tuple[float, Event | None]] = [(self.last_s, None)]
+                for at_s, event in batch.events or none:
+                    after += 1
+                    self.number, self.epoch, self.last_s = after, batch.epoch, at_s
+                    yield Line(after, batch.epoch, at_s, event)
+            if len(found) < LINES:
+                return
+
+    def prune(self, before: int) -> None:
+        """Drop lines before that number, as far as the other coordinator has read them, too. OSError."""
+        patience_s = self._patience_s or ANSWER_S
+        self._ask("put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
+        marks = self._ask("range", {"key": _text(f"{PREFIX}/read/"), "range_end": _text(f"{PREFIX}/read0")}, patience_s)
+        read = [int(b64decode(each["value"])) for each in marks["kvs"]]
+        if len(read) > 1:
+            gone = {"key": _key(0), "range_end": _key(min(read))}
+            dropped = self._ask("deleterange", gone, patience_s)
+            if int(dropped.get("deleted", 0)):
+                self._ask("compaction", {"revision": dropped["header"]["revision"]}, patience_s)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _create(self, batch: Batch) -> None:
+        """Create the next line, however often that takes. Deposed."""
+        number, value = self.number + 1, _ENCODER.encode(batch)
+        key = _key(number)
+        there = {"request_range": {"key": key}}
+        creates = {
+            "compare": [{"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": 0}],
+            "success": [{"request_put": {"key": key, "value": b64encode(value).decode()}}],
+            "failure": [there],
+        }
+        done = self._ask("txn", creates, self._patience_s)
+        if not done.get("succeeded"):  # an earlier try may have been mine
+            found = done["responses"][0]["response_range"]["kvs"][0]
+            if b64decode(found["value"]) != value:
+                raise Deposed(f"another coordinator has written line {number}")
+        self.number, self.epoch = number + max(0, len(batch.events) - 1), batch.epoch
+        if batch.events:
+            self.last_s = batch.events[-1][0]
+
+    def _ask(self, what: str, body: dict[str, Any], patience_s: float | None) -> dict[str, Any]:
+        """Return a member's answer; of the next, if it does not answer soon. OSError: none did for so long."""
+        data, began_s = json.dumps(body).encode(), time.monotonic()
+        path = f"/v3/kv/{what}"
+        while True:
+            try:
+                if self._connection is None:
+                    host, port = self._members[0]
+                    self._connection = HTTPConnection(host, port, timeout=ANSWER_S)
+                self._connection.request("POST", path, data)
+                answer = self._connection.getresponse()
+                told = answer.read()
+                if answer.status == 200:
+                    found: dict[str, Any] = json.loads(told)
+                    return found
+                why = f"{answer.status} {told[:200]!r}"
+            except (OSError, HTTPException, ValueError) as error:
+                why = str(error) or type(error).__name__
+            self.close()
+            self._members.append(self._members.pop(0))
+            if patience_s is not None and time.monotonic() - began_s > patience_s:
+                raise OSError(f"etcd does not answer: {why}")
+            time.sleep(AGAIN_S)
+
+
+def member(number: int, ports: Sequence[int], folder: Path) -> list[str]:
+    """Return the command of a member of etcd on the loopback: `ports` are of all members, two for each."""
+    peers = [f"http://127.0.0.1:{port}" for port in ports[1::2]]
+    client = f"http://127.0.0.1:{ports[2 * number]}"
+    return [
+        *(PROGRAM, f"--name=m{number}", f"--data-dir={folder / f'm{number}'}", "--logger=zap", "--log-level=error"),
+        *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
+        *(f"--listen-peer-urls={peers[number]}", f"--initial-advertise-peer-urls={peers[number]}"),
+        "--initial-cluster=" + ",".join(f"m{other}={peer}" for other, peer in enumerate(peers)),
+        *(f"--heartbeat-interval={BEAT_MS}", f"--election-timeout={ELECTION_MS}"),
+        *(f"--quota-backend-bytes={QUOTA_BYTES}", f"--max-request-bytes={MAX_REQUEST_BYTES}"),
+    ]
+
+
+def _text(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def _key(number: int) -> str:
+    return _text(f"{PREFIX}/line/{number:016d}")

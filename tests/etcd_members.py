@@ -1,0 +1,78 @@
+"""Three members of etcd on the loopback, for tests."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import pytest
+
+from controller.persistence.etcd import PROGRAM, member
+
+needs_etcd = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="needs etcd (Debian: etcd-server)")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    return ports
+
+
+class Members:
+    """Processes, by number."""
+
+    def __init__(self, folder: Path, count: int = 3) -> None:
+        self.folder, self.ports = folder, free_ports(2 * count)
+        self.addresses = [("127.0.0.1", port) for port in self.ports[::2]]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        for number in range(count):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        log = (self.folder / f"etcd-{number}.log").open("ab")
+        self.processes[number] = subprocess.Popen(member(number, self.ports, self.folder), stdout=log, stderr=log)
+
+    def kill(self, number: int) -> None:
+        self.processes[number].send_signal(signal.SIGKILL)
+        self.processes[number].wait(10)
+
+    def leader(self) -> int:
+        """The number of the member that leads the others."""
+        ends = time.monotonic() + 20.0
+        while time.monotonic() < ends:
+            for number, (host, port) in enumerate(self.addresses):
+                with (
+                    suppress(OSError, HTTPException, KeyError),
+                    closing(HTTPConnection(host, port, timeout=1.0)) as one,
+                ):
+                    one.request("POST", "/v3/maintenance/status", b"{}")
+                    told = json.loads(one.getresponse().read())
+                    if told["leader"] == told["header"]["member_id"]:
+                        return number
+            time.sleep(0.02)
+        raise AssertionError("etcd has no leader")
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(10)
+
+
+@contextmanager
+def etcd_members(folder: Path) -> Iterator[Members]:
+    """Members that have a leader."""
+    members = Members(folder)
+    try:
+        members.leader()
+        yield members
+    finally:
+        members.close()
