@@ -9,7 +9,7 @@ COPY setup-apt.sh .
 RUN ./setup-apt.sh && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN /usr/bin/python3 -m venv --system-site-packages .venv
-RUN .venv/bin/pip install --no-cache-dir --editable '.[web,dask]'
+RUN .venv/bin/pip install --no-cache-dir --editable '.[analysis,dask,live,web]'
 RUN .venv/bin/python -m bpf.build
 RUN .venv/bin/python -m controller.warm_up
 

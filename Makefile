@@ -11,7 +11,7 @@ OURS := reclaimnet.py bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-extras test-long test-stock-kernel signals measure evidence storm lint sizes clean-build docs
+.PHONY: setup demo test test-extras test-long test-stock-kernel signals measure evidence storm lint sizes virtual-size clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -122,6 +122,12 @@ lint: $(VENV)/.ready
 # lines, fields, rows, commands and words beside the most that each should be
 sizes: $(VENV)/.ready
 	@$(BIN)/python -m tests.sizes
+
+# what an install for virtual time alone takes, in MB, the heaviest first: at most 350 in all
+virtual-size:
+	rm -rf out/virtual && python3 -m venv out/virtual && out/virtual/bin/pip install --quiet --disable-pip-version-check .
+	out/virtual/bin/reclaimnet simulate example:lab --out out/virtual/lab > /dev/null
+	@cd out/virtual/lib/python3*/site-packages && du -sm * | sort -rn | head -12 && test "$$(du -sm . | tee /dev/stderr | cut -f1)" -lt 350
 
 clean-build:
 	$(SUDO) rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache

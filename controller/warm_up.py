@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from random import Random
 
-import numba
-
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
@@ -59,9 +57,13 @@ def compile_once() -> None:
 
     A line on stderr announces it, since it takes half a minute. Commands do it before any limit of time counts.
     """
+    if not FOLDER:
+        hint = "with numba long runs take a third of the time: pip install 'reclaimnet-testbed[fast]'"
+        print(hint, file=sys.stderr, flush=True)
+        return
     # numba compiles again what has another time of change, though its text, which names the folder, is the same
     times = hash(tuple(source.stat().st_mtime_ns for source in SOURCES)) % 2**64
-    done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-numba-{numba.__version__}-{times:x}"
+    done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-{times:x}"
     if done.exists():
         return
     if __name__ != "__main__":  # in a process that an interrupt ends: a compiler may swallow it

@@ -114,7 +114,7 @@ def test_the_dockerfile_and_the_public_checks_do_what_the_makefile_does() -> Non
     assert len(steps) == 5
     for step in steps:
         words = (
-            re.sub(r" && .*| --no-cache-dir|'|\[web,dask\]", "", step)
+            re.sub(r" && .*| --no-cache-dir|'|\[[a-z,]+\]", "", step)
             .replace(".venv/bin", "$(BIN)")
             .replace(".venv", "$(VENV)")
         )
@@ -129,7 +129,8 @@ def test_the_dockerfile_and_the_public_checks_do_what_the_makefile_does() -> Non
     settings = (ROOT / "setup.cfg").read_text()
     needed = re.search(r"python_requires = >=(\d+)\.(\d+)", settings)
     assert pythons[debian] >= (int(needed[1]), int(needed[2]))
-    assert re.search(r"^web =$", settings, re.MULTILINE) and re.search(r"^dask =$", settings, re.MULTILINE)
+    [extras] = re.findall(r"editable '\.\[(.+)\]'", image)
+    assert all(re.search(rf"^{extra} =$", settings, re.MULTILINE) for extra in extras.split(","))
     checks = (ROOT / ".github/workflows/ci.yml").read_text()
     targets = set(re.findall(r"^([\w-]+):", made, re.MULTILINE))
     asked = re.findall(r"run: make (\S+)", checks)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
+from scipy import special
 
+from controller.numerics import gamma
 from controller.numerics import portable_math as el
 
 RNG = random.Random(5)
@@ -68,7 +70,8 @@ NEWER = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",  # the machine's own code of numba has fused multiply-add, as Haswell's
 }
 RUN = """
-import hashlib
+import hashlib, os, sys
+sys.modules.update(dict.fromkeys(os.environ.get("WITHOUT", "").split()))
 from dataclasses import replace
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.worlds.virtual import simulate
@@ -98,7 +101,28 @@ def here() -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "machine", [OLD, NEWER, pytest.param(OLDEST, marks=pytest.mark.long)], ids=["old", "newer", "oldest"]
+    "machine",
+    [OLD, NEWER, {"WITHOUT": "numba scipy polars"}, pytest.param(OLDEST, marks=pytest.mark.long)],
+    ids=["old", "newer", "without libraries", "oldest"],
 )
 def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose(machine: dict[str, str], here: str) -> None:
     assert printed(machine) == here, [name for name in machine if printed({name: machine[name]}) != here]
+
+
+SHAPES = (0.05, 0.3, 1.0, 2.0, 4.0, 15.9, 16.0, 30.0, 1000.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_gamma_law_is_scipys_to_more_digits_than_are_kept(shape: float) -> None:
+    for _ in range(300):
+        below = RNG.choice((RNG.random(), 10.0 ** RNG.uniform(-12, -1), 1.0 - 10.0 ** RNG.uniform(-12, -1)))
+        expected = float(special.gammaincinv(shape, below))
+        assert gamma.quantile(shape, below) == pytest.approx(expected, rel=1e-12, abs=1e-300)
+        x = shape * 10.0 ** RNG.uniform(-2, 1)
+        assert gamma.below(shape, x) == pytest.approx(float(special.gammainc(shape, x)), rel=1e-10, abs=1e-300)
+
+
+def test_the_gamma_law_has_ends() -> None:
+    assert (gamma.below(4.0, 0.0), gamma.below(4.0, math.inf)) == (0.0, 1.0)
+    assert (gamma.quantile(4.0, 0.0), gamma.quantile(4.0, 1.0)) == (0.0, math.inf)
+    assert gamma.quantile(0.001, 1e-12) == 0.0  # 10 to the minus twelve thousand

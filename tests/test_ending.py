@@ -3,9 +3,11 @@
 import errno
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
+from configparser import ConfigParser
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +38,7 @@ STATUSES = [
     (OSError(errno.ENOENT, "No such file or directory"), ExitStatus.INTERNAL),
     (KeyError("x"), ExitStatus.INTERNAL),
     (ModuleNotFoundError("No module named 'mininet'", name="mininet"), ExitStatus.NOT_RUN),
+    (ModuleNotFoundError("No module named 'polars'", name="polars"), ExitStatus.NOT_RUN),
     (ModuleNotFoundError("No module named 'bpf.x'", name="bpf.x"), ExitStatus.INTERNAL),
 ]
 
@@ -178,3 +181,14 @@ def test_wrong_usage_is_status_2_and_names_the_option() -> None:
     done = command("simulate", "example:lab", "--seed", "x")
     assert done.returncode == 2
     assert "--seed" in done.stderr
+
+
+def test_a_missing_library_is_a_line_with_the_command_that_installs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ConfigParser()
+    described.read(Path(__file__).parents[1] / "setup.cfg")
+    named = {re.split(r"[<>=\[]", line)[0].lower() for line in str(described["options.extras_require"]["live"]).split()}
+    assert named >= {"os-ken", "cryptography"}
+    for module, extra in (("os_ken.base", "live"), ("polars", "analysis"), ("starlette.routing", "web")):
+        assert ended(ModuleNotFoundError(f"No module named {module!r}", name=module)) == ExitStatus.NOT_RUN
+        expected = f"reclaimnet: {module} is needed: pip install 'reclaimnet-testbed[{extra}]'\n"
+        assert capsys.readouterr().err == expected

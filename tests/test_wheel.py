@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import site
 import subprocess
 import sys
 import zipfile
+from configparser import ConfigParser
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from tests.doc_pages import Shell, typed, why_not_played
 # what is installed anew compiles its machine code: half a minute of a processor that may have other work
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[1]
+COMMIT = "experiments/runtime/commit.txt"
 PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
 
@@ -42,6 +47,11 @@ def tree(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in files:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tree / name)
+    git = ["git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
+        subprocess.run([*git, *words], check=True)
+    with (tree / ".git/info/exclude").open("a") as ignored:
+        ignored.write("*.bpf.o\n*.nbi\n*.egg-info\n/build\n")
     for made in ("bpf/objects/egress.0123.bpf.o", "controller/numerics/__pycache__/compiled/jit.nbi"):
         (tree / made).parent.mkdir(parents=True)
         (tree / made).touch()
@@ -74,7 +84,43 @@ def test_a_wheel_of_an_sdist_of_a_built_tree_holds_the_sources_and_nothing_that_
     expected = {
         name for name in files if name.startswith((*PACKAGES, "reclaimnet")) and not name.endswith(".md")
     } - evidence
-    assert evidence and inside == expected
+    assert evidence and inside == expected | {COMMIT}
+
+
+def test_a_package_index_is_told_where_all_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        [described_in] = [name for name in packed.namelist() if name.endswith("METADATA")]
+        head, _, page = packed.read(described_in).decode().partition("\n\n")
+    described = ConfigParser()
+    described.read(ROOT / "setup.cfg")
+    place = described["metadata"]["url"]
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert links and all(link.startswith(f"{place}/") for link in links)
+    assert {(ROOT / link.removeprefix(f"{place}/").partition("#")[0]).exists() for link in links} == {True}
+    for key in ("Author", "Project-URL", "Classifier", "License-File", "Keywords"):
+        assert f"\n{key}: " in head, key
+
+
+def size_mb(distribution: str) -> float:
+    files = metadata.files(distribution) or []
+    return sum(file.stat().st_size for each in files if (file := Path(str(each.locate()))).is_file()) / 1e6
+
+
+def test_what_a_virtual_campus_needs_is_small(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without bytecode, which is a third more. `make virtual-size` installs it in an empty environment."""
+    described = ConfigParser()
+    described.read(ROOT / "setup.cfg")
+    wanted, sizes = described["options"]["install_requires"].splitlines(), dict[str, float]()
+    while wanted:
+        name = re.split(r"[ ;<>=!\[(~]", wanted.pop())[0].lower()
+        with suppress(metadata.PackageNotFoundError):  # of another system or version
+            if name and name != "#" and name not in sizes:
+                sizes[name] = size_mb(name)
+                wanted += [each for each in metadata.requires(name) or () if "extra ==" not in each]
+    heavy = sorted(sizes.items(), key=lambda each: -each[1])[:12]
+    with capsys.disabled():
+        print(f"\n{sum(sizes.values()):.0f} MB:", ", ".join(f"{name} {size:.0f}" for name, size in heavy))
+    assert {"numpy", "matplotlib", "trio"} <= sizes.keys() and sum(sizes.values()) < 250
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +143,18 @@ def used(installed: Path, here: Path, *words: str) -> subprocess.CompletedProces
     return subprocess.run(argv, cwd=here, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
-def test_the_installed_wheel_is_a_program_that_works_without_the_tree(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_is_a_program_that_works_without_the_tree(
+    installed: Path, tree: Path, tmp_path: Path
+) -> None:
     where = used(
         installed, tmp_path, "python", "-c", "import experiments, bpf; print(experiments.__file__, bpf.__file__)"
     )
     assert where.stdout.count(str(installed.parent)) == 2
     version = used(installed, tmp_path, "reclaimnet", "--version")
-    assert "commit unknown" in version.stdout, version.stderr
+    [commit] = re.findall(r"\(commit ([0-9a-f]{7,}), ", version.stdout)  # clean, of a tree that it does not know
+    assert version.stdout == used(installed, tmp_path, "python", "-m", "reclaimnet", "--version").stdout
+    asked = ["git", "-C", str(tree), "rev-parse", "HEAD"]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout.startswith(commit)
     doctor = json.loads(used(installed, tmp_path, "reclaimnet", "doctor", "--json").stdout)
     assert doctor["capabilities"]
     played = used(installed, tmp_path, "reclaimnet", "simulate", "example:lab", "--out", "out/lab")

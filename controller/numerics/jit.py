@@ -5,24 +5,30 @@ files. So the folder is named by the text of all files that have compiled functi
 made again.
 
 Additions are made in the order of the text, and no two operations are fused, so every machine has the same bits. So
-has plain Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives an infinity or NaN, as in
-numpy.
+has plain Python, where numba (extra `fast`) is not installed: two months of a campus take three times as long. Division by zero
+gives an infinity or NaN, as in numpy.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
-from numba.extending import register_jitable
 
 from bpf.caches import fingerprint, kept_beside
 from controller.numerics.arrays import Floats
 from controller.numerics.portable_math import PER_LN2, exp_of_parts, polynomial
+
+numba: Any
+try:
+    numba = import_module("numba")
+except ModuleNotFoundError:
+    numba = None
 
 MAX_EXPONENT = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])
@@ -34,21 +40,37 @@ SOURCES = (
     HERE / "jit.py",
     *(file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text("utf-8")),
 )
-_STAMP = fingerprint(SOURCES)
-# the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place
-_KEPT = numba.config.CACHE_DIR or kept_beside(HERE / "__pycache__")  # type: ignore[attr-defined]
-FOLDER = f"{_KEPT}/compiled-{_STAMP}"
-numba.config.CACHE_DIR = FOLDER  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them
-for _function in (polynomial, exp_of_parts):
-    register_jitable(_function)
+FOLDER = ""  # that keeps them; none without numba
+if numba is not None:
+    # the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place
+    _KEPT = numba.config.CACHE_DIR or kept_beside(HERE / "__pycache__")
+    FOLDER = f"{_KEPT}/compiled-{fingerprint(SOURCES, numba.__version__)}"
+    numba.config.CACHE_DIR = FOLDER
+    for _function in (polynomial, exp_of_parts):
+        numba.extending.register_jitable(_function)
 
 
 def compiled(function: F) -> F:
-    """Return the same function in machine code; it may call others that are compiled."""
-    made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
-    MADE.append(made)
-    return made
+    """Return the same function in machine code, if numba is here; it may call others that are compiled."""
+    if numba is not None:
+        made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
+        MADE.append(made)
+        return made
+
+    @functools.wraps(function)
+    def interpreted(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return _plain(function(*arguments))
+
+    return cast(F, interpreted)
+
+
+def _plain(value: Any) -> Any:
+    """Return Python's numbers for numpy's, as machine code returns them."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @compiled
@@ -56,6 +78,12 @@ def exp(x: float) -> float:
     """Return `portable_math.exp` of a number between its limits."""
     times = np.rint(x * PER_LN2)
     return math.ldexp(exp_of_parts(x, times), int(times))
+
+
+@compiled
+def total(numbers: Floats) -> float:
+    """Return the sum of the numbers, added one after another, which numpy's own sum does not."""
+    return float(np.cumsum(numbers)[-1]) if len(numbers) else 0.0
 
 
 @compiled

@@ -67,7 +67,5 @@ def program() -> str:
     """Return a digest of all that decisions are made of: modules, interpreter, and the libraries that compute."""
     parts = [Path(__file__).parents[2] / part for part in DECIDING]
     files = (path for part in parts for path in (sorted(part.rglob("*.py")) or [part]))
-    libraries = (
-        f"{name} {getattr(sys.modules.get(name), '__version__', '')}" for name in ("numpy", "scipy", "msgspec")
-    )
+    libraries = (f"{name} {getattr(sys.modules.get(name), '__version__', '')}" for name in ("numpy", "msgspec"))
     return fingerprint(files, sys.version, *libraries)

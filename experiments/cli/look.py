@@ -152,15 +152,10 @@ def dashboard(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")] = False,
 ) -> None:
     """Serve a live page of a running campus, or replay a run: map, jobs, time line, events."""
+    from experiments.dashboard import serve, sources
     from testbed.emulation.safety.living import only_campus
-    from testbed.errors import SetupError, SpecError
+    from testbed.errors import SpecError
 
-    try:
-        from experiments.dashboard import serve, sources
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("hypercorn", "prometheus_client", "starlette"):
-            raise SetupError("the live page needs its extra: pip install 'reclaimnet-testbed[web]'") from error
-        raise
     if run is None:
         standing = only_campus(campus)
         shown, what = serve.of_campus(standing), f"campus {standing.id}"

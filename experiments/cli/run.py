@@ -122,7 +122,6 @@ def simulate(
     from experiments.results.events_file import digest, write_run
     from experiments.results.provenance import provenance
     from experiments.runtime.progress import progress_bar
-    from experiments.worlds.oracle import run_oracle
     from experiments.worlds.virtual.run import simulate as play
     from topologies.units import format_duration
 
@@ -132,6 +131,8 @@ def simulate(
     console.print(f"[bold]{described.name}[/bold]: {size}, {drawn.origin}")
     compile_once()
     if policy == ORACLE:
+        from experiments.worlds.oracle import run_oracle
+
         planned = run_oracle(described, drawn, until_over=until_over)
         gap = max((window.gap for window in planned.windows), default=0.0)
         lost = f"lost {format_duration(planned.lost_s)} of a GPU"

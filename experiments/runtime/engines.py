@@ -84,12 +84,10 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
     if sum(map(len, files.values())) > MAX_BYTES:
         raise SetupError(f"modules of {MAX_BYTES >> 20} MiB at most can be sent: install them on the workers")
     frame = (revision.program(), files)
-    try:
-        from distributed import Client, as_completed
-        from distributed.comm import CommClosedError
-        from distributed.scheduler import KilledWorker
-    except ModuleNotFoundError as error:
-        raise SetupError(f"--dask needs {error.name}: pip install 'reclaimnet-testbed[dask]'") from None
+    from distributed import Client, as_completed
+    from distributed.comm import CommClosedError
+    from distributed.scheduler import KilledWorker
+
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False, name="reclaimnet")
     except (OSError, ValueError) as error:  # TimeoutError is an OSError

@@ -37,6 +37,14 @@ _MACHINE = frozenset(
         *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
     )
 )
+# of an installed package that is not there: the extra that brings it
+_EXTRAS = {
+    **dict.fromkeys(("polars", "scipy"), "analysis"),
+    **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "web"),
+    **dict.fromkeys(("cryptography", "jwt", "os_ken", "pyseccomp"), "live"),
+    **dict.fromkeys(("safetensors", "torch"), "torch"),
+    "distributed": "dask",
+}
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 _RAISES = signal.default_int_handler
 # what a library raises that was interrupted while it was imported; so soon after an interrupt it is one
@@ -121,6 +129,8 @@ def _end_of(error: BaseException) -> tuple[int, str | None]:
                 "Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
                 "(/usr/bin/python3 -m venv --system-site-packages)"
             )
+        case ModuleNotFoundError() if extra := _EXTRAS.get((error.name or "").partition(".")[0]):
+            return ExitStatus.NOT_RUN, f"{error.name} is needed: pip install 'reclaimnet-testbed[{extra}]'"
         case _ if _is_expected(error):
             return ExitStatus.NOT_RUN, f"{error}"
         case _ if _is_of_an_interrupt(error):

@@ -10,12 +10,13 @@ from bpf.caches import fingerprint
 from topologies.plugins import PROJECT
 
 ROOT = Path(__file__).parents[2]
+BUILT_OF = Path(__file__).with_name("commit.txt")  # in wheels and sdists: setup.py
 
 
 def revision() -> str:
-    """Return the commit of this source, if git knows; an installed package is in no working tree, whatever lies around it."""
+    """Return the commit of this source: as git knows it in a working tree, as it was built of an installed package."""
     if not (ROOT / ".git").exists():
-        return "unknown"
+        return BUILT_OF.read_text("utf-8").strip() if BUILT_OF.exists() else "unknown"
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, timeout=10.0, check=False)

@@ -11,6 +11,7 @@ import socket as sockets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,6 +158,7 @@ def _program(*names: str) -> Callable[[], str]:
 
 
 _KERNEL = "use a kernel that has it (a stock distribution kernel does)"
+LIVE = "reclaimnet-testbed[live]"
 PROBES: list[_Probe] = []
 
 # what every campus needs
@@ -184,6 +186,13 @@ def _htb() -> str:
 _feature("mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True)(
     _program("mnexec", "ifconfig")
 )
+
+
+@_feature("Python packages", Need.CAMPUS, "agents and switches do not start", f"pip install '{LIVE}'", cheap=True)
+def _packages() -> str:
+    if absent := [name for name in ("cryptography", "os_ken") if find_spec(name) is None]:
+        raise Absent(f"not installed: {', '.join(absent)}")
+    return "all of the extra `live`"
 
 
 @_feature("kernel settings", Need.CAMPUS, "hosts cannot be set up", "run the container with --privileged", cheap=True)

@@ -58,10 +58,10 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv
 
+from controller.numerics import gamma
 from controller.numerics.arrays import Floats
-from controller.numerics.jit import compiled
+from controller.numerics.jit import compiled, total
 from controller.numerics.portable_math import rounded
 
 HOURS = 24
@@ -106,8 +106,7 @@ def upper_bounds(events: Floats, exposure_s: Floats, level: float = LEVEL) -> Fl
         known.clear()
     if new := [n for n in {*numbers} if n not in known]:
         # quantiles of a gamma distribution, so that a number of events may be a fraction
-        quantiles = gammaincinv([n + 1.0 for n in new], level).tolist()
-        known.update(zip(new, map(rounded, quantiles), strict=True))
+        known.update((n, rounded(gamma.quantile(n + 1.0, level))) for n in new)
     halves = np.array([known[n] for n in numbers])
     with np.errstate(divide="ignore"):
         bounds: Floats = halves / exposure_s
@@ -153,8 +152,8 @@ def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
 @compiled
 def differences(events: Floats, expected: Floats, scattered: float, believed: float) -> float:
     """Return the squared coefficient of variation of the true rates of several parts, by moments, 0 or more."""
-    beyond = float(((events - expected) ** 2 - scattered * expected).sum())
-    return max(0.0, (beyond + BELIEF * believed) / (float((expected**2).sum()) + BELIEF))
+    beyond = total((events - expected) ** 2 - scattered * expected)
+    return max(0.0, (beyond + BELIEF * believed) / (total(expected**2) + BELIEF))
 
 
 @compiled
@@ -162,15 +161,15 @@ def scatter(events: Floats, squares: float, days: float) -> float:
     """Return variance over mean of an hour's count from day to day, 1 at least; of `events` of each hour in so many days."""
     if days <= 1.0:
         return BURSTS
-    between_days = squares - float((events**2).sum()) / days
-    seen = float(events.sum()) * (1.0 - 1.0 / days)
+    between_days = squares - total(events**2) / days
+    seen = total(events) * (1.0 - 1.0 / days)
     return max(1.0, (between_days + SOME * BURSTS) / (seen + SOME))
 
 
 @compiled
 def relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
     """Return the rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
-    n, whole_s, even = events.sum(), exposure_s.sum(), np.ones(len(events))
+    n, whole_s, even = total(events), total(exposure_s), np.ones(len(events))
     if n == 0.0 or whole_s <= 0.0:
         return even
     expected = exposure_s * (n / whole_s)

@@ -14,8 +14,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
-from scipy.special import gammainc, gammaincinv
-
+from controller.numerics import gamma
 from controller.numerics.portable_math import exp, expm1, log, log1p, rounded
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
@@ -43,10 +42,7 @@ SHAPES: Mapping[str, _Shape] = {
     "deterministic": _Shape("value", None, lambda x, _: float(x >= 1.0), lambda _u, _s: 1.0),
     "exponential": _Shape("mean", None, lambda x, _: -expm1(-x), lambda u, _: -log1p(-u)),
     "gamma": _Shape(
-        "mean",
-        "shape",
-        lambda x, k: rounded(float(gammainc(k, k * x))),
-        lambda u, k: rounded(float(gammaincinv(k, u))) / k,
+        "mean", "shape", lambda x, k: rounded(gamma.below(k, k * x)), lambda u, k: rounded(gamma.quantile(k, u)) / k
     ),
     "lognormal": _Shape(
         "median",
