@@ -31,6 +31,7 @@ OTHERWISE = {
     "tv-fixed-interval": {"plan"},
     "reclaimnet-as-printed": {
         "weighs_speed",
+        "weighs_calendars",
         "plan",
         "select",
         "standby",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from topologies import fields, keys, plugins, reading, spec, toml
+from topologies import calendars, fields, keys, plugins, reading, spec, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.errors import SpecError
 from topologies.keys import declared, optional
@@ -47,6 +47,8 @@ class Place:
     gpu_model: str | None = optional(keys.text("the name of one of the gpu_models"))
     # how many jobs it runs at once, 1 if left out; a coordinator has none
     gpus: int | None = fields.whole(0, MAX_GPUS, None, optional=True)
+    # when its owner lends it, such as "18:00-08:00, weekends" (see below); left out: always
+    lent: str | None = optional(keys.text(calendars.ALLOWED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,11 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     yield from _lines(Head(campus.name, tuple(b.name for b in campus.buildings), campus.fabric))
     yield from toml.rows("switches", map(_inline, campus.switches))
     yield from toml.rows("hosts", (
-        _inline(OneHost(h.name, str(h.address)), Place(h.building, h.role, h.gpu_model, h.gpus or None), h.limits)
+        _inline(
+            OneHost(h.name, str(h.address)),
+            Place(h.building, h.role, h.gpu_model, h.gpus or None, h.lent),
+            h.limits,
+        )
         for h in campus.hosts
     ))  # fmt: skip
     yield from toml.rows("links", (_inline(Ends((link.a, link.b)), link) for link in campus.links))
@@ -245,7 +251,8 @@ class _Nodes:
             table.take("gpu_model", "the name of one of the gpu_models")
         gpus = (0 if is_coordinator else 1) if place.gpus is None else place.gpus
         limits = spec.Limits(**fields.values_of(spec.Limits, table))
-        self.hosts.append(Host(name, place.building, place.role, address, place.gpu_model, gpus, limits))
+        parts = name, place.building, place.role, address, place.gpu_model, gpus
+        self.hosts.append(Host(*parts, limits, place.lent))
 
     def _link(self, a: str, b: str, table: Table) -> None:
         self.links.append(Link(a, b, **fields.values_of(Link, table)))

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
+from topologies import calendars
 from topologies.dimension import Dimension
-from topologies.errors import SpecError
+from topologies.errors import SpecError, nearest
 from topologies.keys import MAX_FACTOR, check, choice, declared, factors, number, optional, text
 from topologies.units import LARGEST_RATE_BYTES_PER_S
 
@@ -140,6 +141,7 @@ class Host:
     gpu_model: str | None = None
     gpus: int = 0
     limits: Limits = UNLIMITED
+    lent: str | None = None  # when its owner lends it (`calendars`); None: always
 
     def __post_init__(self) -> None:
         key = f"hosts.{self.name}"
@@ -153,6 +155,14 @@ class Host:
             raise SpecError(f"{key}.gpus", self.gpus, f"a whole number from 1 to {MAX_GPUS}")
         elif self.gpu_model is None:
             raise SpecError(f"{key}.gpu_model", None, "the name of one of the campus's gpu_models")
+        if self.lent is None:
+            return
+        if self.role is not Role.VOLUNTEER:
+            raise SpecError(f"{key}.lent", self.lent, "none: only a volunteer has an owner")
+        try:
+            calendars.windows(self.lent)
+        except ValueError as error:
+            raise SpecError(f"{key}.lent", self.lent, f"{calendars.ALLOWED}; not {str(error)!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +322,20 @@ class Campus:
     def of_equal_speeds(self) -> Campus:
         """The same campus, whose GPUs all compute like the reference."""
         return replace(self, gpu_models=tuple(replace(gpu, speed=1.0, speeds=()) for gpu in self.gpu_models))
+
+    def with_calendars(self, lent: Mapping[str, str]) -> Campus:
+        """Return the same campus with calendars by volunteer or building; a volunteer's own comes first."""
+        volunteers = {host.name for host in self.hosts_of(Role.VOLUNTEER)}
+        known = volunteers.union(building.name for building in self.buildings)
+        for name in lent.keys() - known:
+            raise SpecError(f"lent.{name}", lent[name], f"of a building or a volunteer{nearest(name, known)}")
+        hosts = (
+            replace(host, lent=lent.get(host.name, lent.get(host.building, host.lent)))
+            if host.name in volunteers
+            else host
+            for host in self.hosts
+        )
+        return replace(self, hosts=tuple(hosts))
 
     def hosts_of(self, role: Role) -> Iterator[Host]:
         """Return the hosts of a role, in order of description."""

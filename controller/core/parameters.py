@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from topologies.calendars import Week
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.fields import check, choice, flag, machine, optional, overrides, quantity, whole
@@ -82,6 +83,8 @@ class Protocol:
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
     prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0, above=True)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # least time between ticks: P1 and P3 again
+    # the end of a calendar's window is announced this long before, as a notice, to rows that look at calendars
+    calendar_notice_s: float = quantity(D.DURATION, 600.0)
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
     # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
@@ -99,9 +102,15 @@ class Protocol:
     # of the owners:
     day_s: float = machine(DAY_S)  # length of a day
     day_start_s: float = machine(0.0)  # time of day at which the run starts
+    first_weekday: int = machine(0)  # of the day on which it starts; 0: Monday
 
     def __post_init__(self) -> None:
         check(self, "protocol")
+
+    @property
+    def week(self) -> Week:
+        """The week by which calendars are read."""
+        return Week(self.day_s, self.day_start_s, self.first_weekday)
 
     @property
     def fence_margin_s(self) -> float:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from mininet.cli import CLI
@@ -19,7 +20,7 @@ from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol
 from controller.persistence.journal import NoJournal, facts_before_damage
 from experiments.cli.results import status_of
-from experiments.inputs.scenario import Scenario
+from experiments.inputs.scenario import Owners, Scenario
 from experiments.inputs.traces import Trace
 from experiments.results import report
 from experiments.results.events_file import write_events
@@ -39,8 +40,11 @@ BY_HAND_PER_S = 1.0 / 60.0  # an owner a minute: the prior of docs/examples/trai
 
 
 def by_hand(campus: Campus) -> Scenario:
-    """Return the scenario of a campus whose owners are played by hand."""
-    return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S))
+    """Return the scenario of a campus whose owners are played by hand, and calendars by the machine's clock."""
+    now = datetime.now()
+    since_midnight_s = (now - now.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
+    owners = Owners(day_start_s=since_midnight_s, first_weekday=now.weekday())
+    return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S), owners=owners)
 
 
 def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> ExitStatus:

@@ -145,6 +145,10 @@ def choose_host(
         added = crowding_s(cluster, cluster.jobs[wanted.job])
     with np.errstate(invalid="ignore"):  # an infinite level for no time
         slowness, expected = mean_slowness[rows], np.where(a_unit > 0.0, levels[rows] * a_unit, 0.0)
+    survival = survivals(expected)
+    if cluster.calendars:  # a window that ends before the job does is one departure more, for certain
+        leaves = cluster.windows_left_s()[rows] < wanted.remaining_s / speed
+        expected, survival = expected + leaves, np.where(leaves, 0.0, survival)
     # nothing takes no time, even to nowhere
     away_s = slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
     candidates = Candidates(
@@ -155,7 +159,7 @@ def choose_host(
         places.capability[rows],
         (taken / places.gpus)[rows] if wanted.needs_gpu else np.zeros(len(rows)),
         bandwidth[rows],
-        survivals(expected),
+        survival,
         expected,
         away_s + wanted.restart_s,
         added[rows],

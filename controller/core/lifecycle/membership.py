@@ -103,8 +103,11 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))
     withdraw_offers(cluster, host)
     host.closures, cluster.plan_stale = message.closures, True
-    cluster.hazards.depart(host.name, now_s, message.notice_s)
     reclaim_at_s = now_s + message.notice_s
+    if cluster.foresaw(host, reclaim_at_s):  # the calendar's part of the hazard, not that of what was seen
+        cluster.hazards.lose(host.name, now_s)
+    else:
+        cluster.hazards.depart(host.name, now_s, message.notice_s)
     host.lent, host.reclaim_at_s = False, reclaim_at_s if message.notice_s > 0.0 else None
     if message.notice_s > 0.0:
         for job in here:  # a second notice with an earlier end: moves that were admitted with the later one

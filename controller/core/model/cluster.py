@@ -82,6 +82,8 @@ class Cluster:
     places: Places = field(init=False, repr=False)  # volunteers by number, and where they are in the tree of routes
     volunteers: list[HostState] = field(init=False, repr=False)  # in the order of their numbers
     ownerless: list[HostState] = field(init=False, repr=False)  # the others, by name
+    # of volunteers, if any has one and the policy looks at them
+    calendars: tuple[str | None, ...] = field(init=False, repr=False)
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent
     paths: PathCache = field(init=False, repr=False)  # routes as numbers of links
     installation: RouteInstallation = field(init=False, repr=False)  # of pinned routes in the network
@@ -95,6 +97,8 @@ class Cluster:
         by_name = [host for _, host in sorted(self.hosts.items())]
         self.volunteers = [host for host in by_name if host.is_volunteer]
         self.ownerless = [host for host in by_name if not host.is_volunteer]
+        calendars = tuple(host.spec.lent for host in self.volunteers)
+        self.calendars = calendars if self.policy.weighs_calendars and any(calendars) else ()
         self._find_places()
         self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
         self.paths = PathCache(self.network, self.routes, self.protocol.paths)
@@ -301,6 +305,16 @@ class Cluster:
         return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
 
     # ------------------------------------------------------------ hazards
+
+    def windows_left_s(self) -> Floats:
+        """Return how long each volunteer stays by its calendar: the part of its hazard that is known."""
+        week = self.protocol.week
+        left_s = {each: week.end_s(each, self.now_s) - self.now_s for each in {*self.calendars}}
+        return np.array([left_s[each] for each in self.calendars])
+
+    def foresaw(self, host: HostState, gone_s: float) -> bool:
+        """Return whether the host's calendar has it end by then anyway."""
+        return bool(self.calendars) and gone_s >= self.protocol.week.end_s(host.spec.lent, self.now_s)
 
     def hazards_now_per_s(self, jobs: Sequence[JobState]) -> Floats:
         """Return the hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice."""

@@ -116,6 +116,8 @@ class Policy:
     recoveries_first: bool = True
     # decisions count with the speed of each GPU; else all count like the reference
     weighs_speed: bool = True
+    # owners' calendars are known: P2 counts with the ends of their windows, which are announced before
+    weighs_calendars: bool = True
 
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing distinguishes classes
@@ -245,6 +247,7 @@ POLICIES: dict[str, Policy] = {
         vault=False,
         short_notices=False,
         weighs_speed=False,
+        weighs_calendars=False,
         # the paper gives k_min no value; 1 is the least that filters
         select=AS_PRINTED,
         standby=AS_PRINTED,
@@ -289,6 +292,9 @@ POLICIES: dict[str, Policy] = {
         borrows=False,
     ),
     "speed-blind": Policy("decides as if all GPUs were of one speed", weighs_speed=False),
+    "calendar-blind": Policy(
+        "ignores calendars: at a window's end owners come as at other times", weighs_calendars=False
+    ),
     "research-whole": Policy(
         "migrations take nothing that research asks for; the default takes the 3 % that research may lose",
         takes_allowance=False,

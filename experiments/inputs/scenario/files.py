@@ -1,7 +1,8 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 The section `[campus]` is a campus; `campus = "example:campus54"`, or the path of a campus file seen from the
-scenario's, may stand in its place. With `equal_speeds = true` its GPUs all compute alike, as in paper A. All others may
+scenario's, may stand in its place. With `equal_speeds = true` its GPUs all compute alike, as in paper A. `[lent]` has calendars
+of hosts, or of all in a building. All others may
 be left out: `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`),
 `[owners]`, `[trust]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`. The keys are described beside their declarations:
 `controller.core.parameters`, `parts.py`, `user_jobs.py` and `owners.py`. Without a section
@@ -27,6 +28,7 @@ from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _DURATION = keys.number(Dimension.DURATION)
+_CALENDARS = keys.Kind(dict[str, str], 'a table by host or building, such as { h1 = "18:00-08:00, weekends" }')
 _FACTOR = keys.number(Dimension.NUMBER, about="a number greater than 0")
 _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
 
@@ -91,6 +93,7 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     if keys.flag().read(table, "equal_speeds", False):
         campus = campus.of_equal_speeds
+    campus = campus.with_calendars(_CALENDARS.read(table, "lent", {}))
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):

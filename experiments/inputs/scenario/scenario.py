@@ -92,6 +92,7 @@ class Scenario:
             heartbeat_s=heartbeat_s(len(self.campus.hosts), given.lease_s),
             day_s=self.owners.day_s,
             day_start_s=self.owners.day_start_s,
+            first_weekday=self.owners.first_weekday,
         )
         object.__setattr__(self, "protocol", protocol)
 
@@ -106,6 +107,11 @@ class Scenario:
         both = sorted(scripted.intersection(self.owners.loyal))
         if both:
             raise SpecError("owners.loyal", both, "hosts that are not in owners.script")
+        if calendars := [host.name for host in self.volunteers if host.lent is not None]:
+            if self.owners.count is not None:
+                raise SpecError("owners.count", self.owners.count, f"none: {calendars[0]} has a calendar (lent)")
+            if both := sorted({*calendars}.intersection(self.owners.loyal)):
+                raise SpecError("owners.loyal", both, "hosts without a calendar (lent)")
         for flow in self.research:
             _known(f"research.{flow.source}-{flow.target}", (flow.source, flow.target), self.campus.host_by_name)
             if flow.source == flow.target:

@@ -8,7 +8,7 @@ coordinator's decisions.
 
 from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
-from experiments.inputs.traces.generated import generate
+from experiments.inputs.traces.generated import announced, generate
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.inputs.traces.recorded import check_hosts, records_of, trace_of
 from experiments.inputs.traces.trace import BackgroundTraffic, Trace
@@ -19,6 +19,7 @@ __all__ = [
     "JobDraw",
     "OwnerEvent",
     "Trace",
+    "announced",
     "check_hosts",
     "generate",
     "paper_campus",

@@ -6,8 +6,10 @@ or changing the law of payloads leaves all other draws as they were. A scaled sc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from random import Random
 
 from experiments.inputs.scenario import InverseLaw, Jobs, Owners, Scenario
@@ -29,7 +31,7 @@ def generate(scenario: Scenario) -> Trace:
     To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
     if scenario.owners.count is None:
-        owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario))
+        owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario), _away(scenario))
     else:
         owners = counted_events(scenario)
     return Trace(owners.origin, arrivals(scenario), owners.events, owners.away, background_traffic(scenario))
@@ -126,29 +128,62 @@ def draws(law: InverseLaw, seed: int, *purpose: str) -> Iterator[float]:
 
 def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
     """Return the events of all owners: the script as it stands, nothing for loyal ones, the hazard for the others."""
-    owners = scenario.owners
+    owners, until_s, week = scenario.owners, scenario.duration_s, scenario.protocol.week
     apart = {event.host for event in owners.script} | set(owners.loyal)
     events = list(owners.script)
     for host in scenario.volunteers:
         if host.name not in apart:
-            events += owner_life(owners, host.name, scenario.seed, scenario.duration_s)
-    return in_order(events, scenario.duration_s)
+            lent = takewhile(lambda window: window[0] < until_s, week.windows_s(host.lent, 0.0))
+            events += owner_life(owners, host.name, scenario.seed, until_s, lent)
+    return in_order(events, until_s)
 
 
-def owner_life(owners: Owners, host: str, seed: int, until_s: float) -> Iterator[OwnerEvent]:
-    """Yield a host's events: lent, reclaimed, away, lent again, until the run ends. The hazard runs only while it is lent."""
+def _away(scenario: Scenario) -> tuple[str, ...]:
+    """Return the hosts that their calendars have away at the start."""
+    week, scripted = scenario.protocol.week, {event.host for event in scenario.owners.script}
+    hosts = (host for host in scenario.volunteers if host.name not in scripted)
+    return tuple(host.name for host in hosts if next(week.windows_s(host.lent, 0.0))[0] > 0.0)
+
+
+def owner_life(
+    owners: Owners, host: str, seed: int, until_s: float, windows: Iterable[tuple[float, float]] = ((0.0, math.inf),)
+) -> Iterator[OwnerEvent]:
+    """Yield a host's events: lent, reclaimed, away, lent again, until the run ends. The hazard runs only while it is lent.
+
+    At the end of each window of its calendar its owner has it, who comes as at other times: with notice or without.
+    """
     rng, factor = stream(seed, "owner", host), host_factor(owners, host, seed)
-    lent_s = 0.0
-    while True:
-        at_s = owners.next_reclaim_s(lent_s, unit_exponential(rng) / factor)
-        if at_s >= until_s:
-            return
-        reclaim = reclaim_of(owners, host, at_s, rng.random(), rng.random())
-        yield reclaim
-        lent_s = reclaim.gone_s + owners.absence.quantile(rng.random())
-        if lent_s >= until_s:
-            return
-        yield OwnerEvent(lent_s, host, "return")
+    for begin_s, end_s in windows:
+        if begin_s > 0.0:
+            yield OwnerEvent(begin_s, host, "return")
+        lent_s = max(0.0, begin_s)
+        while (at_s := owners.next_reclaim_s(lent_s, unit_exponential(rng) / factor)) < min(end_s, until_s):
+            reclaim = reclaim_of(owners, host, at_s, rng.random(), rng.random())
+            yield replace(reclaim, notice_s=min(reclaim.notice_s, end_s - at_s))
+            lent_s = reclaim.gone_s + owners.absence.quantile(rng.random())
+            if lent_s >= min(end_s, until_s):
+                break
+            yield OwnerEvent(lent_s, host, "return")
+        if lent_s < end_s < math.inf:
+            last = reclaim_of(owners, host, end_s, rng.random(), rng.random())
+            at_s = max(lent_s, end_s - last.notice_s)
+            yield replace(last, at_s=at_s, notice_s=end_s - at_s)
+
+
+def announced(trace: Trace, played: Scenario) -> tuple[OwnerEvent, ...]:
+    """Return the owners' events with the ends of calendars' windows announced `calendar_notice` before, as scaled as both."""
+    week, notice_s, lent_s = played.protocol.week, played.protocol.calendar_notice_s, dict[str, float]()
+    slack_s, events = 1e-6 * week.day_s, list[OwnerEvent]()
+    for event in trace.owner_events:
+        if event.kind == "return":
+            lent_s[event.host] = event.at_s
+        elif (
+            abs(week.end_s(played.campus.host_by_name[event.host].lent, event.at_s - slack_s) - event.gone_s) < slack_s
+        ):
+            at_s = max(lent_s.get(event.host, 0.0), min(event.at_s, event.gone_s - notice_s))
+            event = OwnerEvent(at_s, event.host, "reclaim", event.gone_s - at_s)
+        events.append(event)
+    return in_order(events, math.inf)
 
 
 def reclaim_of(owners: Owners, host: str, at_s: float, draw_kind: float, draw_notice: float) -> OwnerEvent:

@@ -43,10 +43,10 @@ class ReclaimLaw:
 
 
 def law_of(scenario: Scenario, trace: Trace) -> ReclaimLaw | None:
-    """Return the law of a trace in the scenario's units; None where the scenario did not draw its owners."""
+    """Return the law of a trace in the scenario's units; None where the scenario did not draw its owners, or has calendars."""
     owners = scenario.owners
     drawn = owner_events(scenario) if owners.count is None else counted_events(scenario).events
-    if not trace.owner_events or trace.owner_events != drawn:
+    if not trace.owner_events or trace.owner_events != drawn or any(host.lent for host in scenario.volunteers):
         return None
     apart = {*owners.loyal, *(event.host for event in owners.script)}
     followers = (host.name for host in scenario.volunteers if host.name not in apart)

@@ -41,14 +41,17 @@ class OwnersAtWork:
         """Apply one event, unless the host is already in the state that it leads to."""
         world, host = self.world, event.host
         switch, socket = world.switch_pin(host), world.owner_socket(host)
+        is_present = world.habits is not None and host in world.habits.present  # then it stays closed
         if event.kind == "return":
-            if self.away.pop(host, None):
+            if self.away.pop(host, None) and not is_present:
                 async with self._hands[host]:
                     await trio.to_thread.run_sync(owner.lend, switch, socket)
             return
         if host in self.away:
             return
         self.away[host] = event
+        if is_present:
+            return
         async with self._hands[host]:
             at_s = time.monotonic() - world.started_s
             switched = await trio.to_thread.run_sync(

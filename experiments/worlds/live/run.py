@@ -18,7 +18,7 @@ from controller.persistence.journal import facts_before_damage
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.traces import Trace
+from experiments.inputs.traces import Trace, announced
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
@@ -62,6 +62,8 @@ class LiveRun:
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
+        if self.world.habits is not None:
+            self.world.habits.held = self.owners.away
         self.network = NetworkWatch(self.world.campus)
 
     async def main(self) -> None:
@@ -194,6 +196,8 @@ class LiveRun:
     async def _watch_processes(self) -> None:
         while True:
             self.world.watch_processes()
+            if self.world.habits is not None:
+                self.world.habits.look()
             await trio.sleep(WATCH_PERIOD_S)
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
@@ -247,6 +251,8 @@ def run_live(
     if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
         played = replace(played, protocol=replace(played.protocol, override={"borrows": False}))
     row = live_row(played)
+    if row.weighs_calendars:
+        played_trace = replace(played_trace, owner_events=announced(played_trace, played))
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)

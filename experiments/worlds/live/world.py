@@ -32,6 +32,7 @@ from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
+from experiments.worlds.live.habits import Habits
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
@@ -114,6 +115,7 @@ class LiveWorld:
     prober_host: str = ""
     prober: socket.socket | None = None
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
+    habits: Habits | None = None  # of the owners; None: nothing is enforced
     _restarts: Restarts = field(default_factory=partial(Restarts, COORDINATOR_AFTER_S))  # of the coordinator
 
     @property
@@ -260,6 +262,8 @@ class LiveWorld:
         def watch() -> None:
             while not over.wait(WATCH_PERIOD_S):
                 self.watch_processes()
+                if self.habits is not None:
+                    self.habits.look(calendars=True)
             self.end_coordinator()  # it would die with this thread
 
         keeper = Keeper(target=watch)
@@ -329,6 +333,8 @@ def live_world(
         world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
         try:
             world.start_processes()
+            if campus.enforcement:
+                world.habits = Habits(scenario, campus, groups, world.started_s)
             yield world
         finally:
             world.end_coordinator()

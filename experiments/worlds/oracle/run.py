@@ -66,6 +66,8 @@ def run_oracle(
     rows, the best of which is taken where the plan breaks a promise or loses more. SpecError: no such row, or GPUs of several
     speeds.
     """
+    if calendars := [host.lent for host in scenario.volunteers if host.lent is not None]:
+        raise SpecError("campus.hosts.lent", calendars[0], "no calendar: the plan knows all that owners do")
     if scenario.campus != scenario.campus.of_equal_speeds:
         raise SpecError(
             "campus.gpu_models", "speeds", "GPUs of one speed (equal_speeds = true): the plan counts with no other"

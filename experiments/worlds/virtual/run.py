@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 
 from controller.user_policies import find_policy
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.traces import Trace
+from experiments.inputs.traces import Trace, announced
 from experiments.results.run_context import CheckpointPrice, FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
@@ -150,7 +150,7 @@ def make_world(
         if change.drain_s is not None:
             drain = partial(world.links.drain, *change.between)
             world.at(BEGIN_S + change.at_s - change.drain_s, drain, Priority.OWNER)
-    for event in events.owner_events:
+    for event in announced(events, played) if world.policy.weighs_calendars else events.owner_events:
         acts = (
             partial(world.give_back, event.host)
             if event.kind == "return"
