@@ -8,21 +8,20 @@ the journal's, seconds since the first start, to the bit: another core that hand
 same (`recovery`).
 
 A peer that breaks the protocol, resets its connection at any moment, or does not read its messages, loses that
-connection and nothing else. Until its Hello it has few connections, short frames and little time. Each host of the
-campus keeps a connection, however many come from elsewhere. Agents' messages are handled in turn, one by one. An
-agent that sends more than any honest one has to is delayed (`WORDS_PER_S`). An error while a peer is served that is
-not one of PEER_ERRORS is a fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would
-be taken for a peer's.
+connection and nothing else. An agent is known by the name in its certificate, never by its address (`testbed.trust`).
+Until its Hello it has few connections and little time, and peers from elsewhere keep no host out. Agents' messages are
+handled in turn, one by one. An agent that sends more than any honest one has to is delayed (`WORDS_PER_S`). An error
+while a peer is served that is not one of PEER_ERRORS is a fault of the coordinator's own and ends the run: a plain
+OSError too, since a disk's would be taken for a peer's.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -47,17 +46,18 @@ from testbed.bounds import quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
-from testbed.peers import AddressSlots, Allotment, Budget, Occasions
-from testbed.wire import MAX_BYTES, Channel, Codec, MessageStream
+from testbed.peers import Allotment, Budget, Occasions
+from testbed.trust.channel import Identity, Role
+from testbed.trust.door import Door, Refusals, address_in, source_of
+from testbed.wire import Channel, Codec, MessageStream
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
 
 AGENT_PORT = 710  # below 1024, as is DATA_PORT: no user of the host takes it while its program is being started again
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
-STRANGER_BYTES = 1 << 12  # a frame from an address that is no host's
-# connections without a Hello, beside one of each host (an agent may have an old one): they hold 64 MB of frames, those one a host
-UNKNOWN, UNKNOWN_OF_ONE = 64, 4
-# of them, from addresses that are no host's: these only learn why they are refused
+# handshakes and Hellos under way, of one address (an agent may have an old connection)
+UNKNOWN_OF_ONE = 4
+# and of all addresses that are no host's
 STRANGERS = 16
 # What an agent may send, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
 # ten a second, the standby of 500 jobs some fifty; each costs a decision, and a line of the journal.
@@ -123,6 +123,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     # connections end with this process: a successor will find out which agents come back
     ending: bool = False
     load: Load = field(default_factory=Load)
+    identity: Identity | None = None  # None: conversations without certificates, and agents are who they say
     group: GroupCommit | None = None  # of a log whose lines take time to stand
     paired: bool = False  # another coordinator follows, and agents have a connection to each
     leads: trio.Event | None = None  # until then agents wait, and nothing is decided; None: from the start
@@ -130,18 +131,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
     _stood_s: float = 0.0  # time of the last event that stands
-    # of each host that ever registered, and of each address of one, for Hellos of agents that are not known
-    _budgets: dict[str, Budget] = field(default_factory=dict)
-    _unknown: AddressSlots = field(init=False)
+    _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
+    _refusals: Refusals = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
-    _host_at: dict[str, str] = field(init=False)  # of each address of the campus
 
     def __post_init__(self) -> None:
-        addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
-        self._unknown = AddressSlots(
-            lambda: addresses, Allotment(UNKNOWN_OF_ONE, UNKNOWN), Allotment(UNKNOWN_OF_ONE, STRANGERS)
-        )
+        self._addresses = {host.address for host in self.core.cluster.hosts.values()}
+        self._refusals = Refusals(lambda *refused: self.handle(ev.PeersRefused(*refused)))
+        door = partial(Door, self.identity, Role.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
+        self._door, self._strangers_door = door(), door(in_all=STRANGERS)
         if self.network_socket is not None:
             near = self.core.cluster.campus.neighbours
             self.network = NetworkLink(self.network_socket, self.handle, lambda a, b: b in near.get(a, {}))
@@ -162,6 +161,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
             nursery.start_soon(self.wake, ev.Woke())
             nursery.start_soon(self._fold_in)
+            nursery.start_soon(self._refusals.report)
             if self.network is not None:
                 nursery.start_soon(self.network.serve)
             task_status.started()
@@ -184,11 +184,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             peer = "a peer that has left"
             stream: trio.abc.Stream = accepted
             try:
-                try:
-                    name = accepted.socket.getpeername()
-                except OSError as error:  # it was reset already, and has no other end
-                    raise trio.BrokenResourceError(str(error)) from error
-                peer = str(name[0]) if isinstance(name, tuple) else "a local process"
+                peer = source_of(accepted)
                 if isinstance(accepted, trio.SocketStream):  # it is none in a test's memory
                     stream = MessageStream.take_over(accepted)
                 await serve(stream, peer)
@@ -289,18 +285,17 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     # ------------------------------------------------------------ agents
 
-    async def _serve_agent(self, stream: trio.abc.Stream, address: str) -> None:
-        channel = Channel(stream, AGENT_IN, MAX_BYTES if address in self._host_at else STRANGER_BYTES)
-        with trio.CancelScope() as scope, ExitStack() as unknown:
-            if not unknown.enter_context(self._unknown.connection(address)):
-                raise RemoteProtocolError("too many connections without a Hello")
-            peer = Peer(Channel(stream, AGENT_OUT), scope)
-            try:
-                hello = await self._introduction(channel, address)
-            except ProtocolError as error:
-                await peer.refuse(str(error))
-                raise
-            unknown.close()
+    async def _serve_agent(self, stream: trio.abc.Stream, source: str) -> None:
+        door = self._door if address_in(source) in self._addresses else self._strangers_door
+        with trio.CancelScope() as scope:
+            async with AsyncExitStack() as entering:
+                words, name = await entering.enter_async_context(door.entering(stream, source))
+                channel, peer = Channel(words, AGENT_IN), Peer(Channel(words, AGENT_OUT), scope)
+                try:
+                    hello = await self._introduction(channel, name)
+                except ProtocolError as error:
+                    await peer.refuse(str(error))
+                    raise
             if previous := self.agents.get(hello.host):
                 previous.scope.cancel()
                 self._agent_gone(hello.host, previous, "replaced by a newer connection")
@@ -326,8 +321,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             finally:
                 self._agent_gone(hello.host, peer, reason)
 
-    async def _introduction(self, channel: Channel[m.FromAgent], address: str) -> m.Hello:
-        """Return the Hello of an agent that may come in now. RemoteProtocolError: of one that may not, or none."""
+    async def _introduction(self, channel: Channel[m.FromAgent], name: str) -> m.Hello:
+        """Return the Hello of the agent of this name that may come in now. RemoteProtocolError: it may not, or sends none."""
         message = None
         with trio.move_on_after(HELLO_TIMEOUT_S) as patience:
             message = await channel.receive()
@@ -337,29 +332,22 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
         if not isinstance(message, m.Hello):
             raise RemoteProtocolError(f"the first message is Hello, not {type(message).__name__}")
+        if name and name != message.host:
+            raise RemoteProtocolError(f"{name} introduces itself as {message.host}")
         known = self.core.cluster.hosts.get(message.host)  # the coordinator's own host has no agent
-        if known is None or known.spec.address != ip_address(address):
-            raise RemoteProtocolError(f"no host {message.host!r} of this campus has the address {address}")
+        if known is None:
+            raise RemoteProtocolError(f"no host {message.host!r} of this campus has an agent")
         # a number by which to know the agent again, and by which no reader of the journal can pass for it
         message = msgspec.structs.replace(message, incarnation=keyed(self.core.cluster.secret, message.incarnation))
-        if message.incarnation == known.incarnation:
-            await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
-        elif self._spend(address, HELLO_COST, channel.received_bytes) > 0.0:
-            self._spend(
-                address, -HELLO_COST, -channel.received_bytes
-            )  # it is read no further, and keeps no agent waiting
-            raise RemoteProtocolError(f"too many Hellos of agents that are not known come from {address}: try again")
+        await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
         if why := not_yet(self.core.cluster, known, message, self.now_s):
             raise RemoteProtocolError(why)
         return message
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
         """Wait for the turn of an agent's message: after others' in any case, later if it sends too much."""
-        await trio.sleep(self._spend(host, words, size_bytes))
-
-    def _spend(self, who: str, words: float, size_bytes: int) -> float:
-        budget = self._budgets.setdefault(who, Budget(WORDS_PER_S, WORDS_AT_ONCE))
-        return budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time())
+        budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
+        await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
 
     def _agent_gone(self, host: str, peer: Peer[m.ToAgent], reason: str) -> None:
         if self.agents.get(host) is peer:
@@ -369,10 +357,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     # ------------------------------------------------------------ operators
 
-    async def _serve_operator(self, stream: trio.abc.Stream, address: str) -> None:
+    async def _serve_operator(self, stream: trio.abc.Stream, source: str) -> None:
         self._operator_count += 1
         number, channel = self._operator_count, Channel(stream, OPERATOR_IN)
-        with trio.CancelScope() as scope, self._operators.take(address) as granted:
+        with trio.CancelScope() as scope, self._operators.take(source) as granted:
             if not granted:
                 raise RemoteProtocolError("too many connections of operators")
             peer = self.operators[number] = Peer(Channel(stream, OPERATOR_OUT), scope)

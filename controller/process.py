@@ -33,6 +33,7 @@ from controller.warm_up import rehearse
 from testbed.driver import run_process
 from testbed.errors import SetupError
 from testbed.logs import logger
+from testbed.trust.channel import Credentials, Identity
 from topologies.spec import Campus
 
 EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
@@ -59,6 +60,8 @@ class CoordinatorConfig:
     members: tuple[tuple[str, int], ...] = ()  # of etcd, which holds the log; none: the journal is the log
     paired: bool = False  # there is another coordinator, which writes the same log
     follows: bool = False  # it may lead now
+    # None: conversations without certificates
+    credentials: Credentials | None = None
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
@@ -129,6 +132,7 @@ class Candidate:
             random.Random(f"{config.seed} admission"),
             paired=config.paired,
             leads=trio.Event(),
+            identity=None if config.credentials is None else Identity(config.credentials),
             network_socket=config.network_socket,
         )
         if config.members:

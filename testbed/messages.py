@@ -275,6 +275,14 @@ class CheckpointStored(Message, frozen=True):
     checkpoint: StoredCheckpoint
 
 
+class PeersRefused(Message, frozen=True):
+    """Connections and transfers from one source that this host turned away, and the reason of the first."""
+
+    source: Address
+    reason: Text
+    times: Count
+
+
 FromAgent = (
     Hello
     | Heartbeat
@@ -285,6 +293,7 @@ FromAgent = (
     | SnapshotTaken
     | TransferEnded
     | CheckpointStored
+    | PeersRefused
 )
 
 
@@ -343,7 +352,7 @@ class Expect(Message, frozen=True):
 
     The sender receives the same number in the `Endpoint` of its order (`Protect`, `Migrate`, `SendStored`). It names it
     in the Hello of each connection. The receiver takes a checkpoint exactly if an announcement of that number is in
-    force, the connection comes from `address`, and the manifest fits. The manifest must name `job`, a sequence from
+    force, the sender proves the name `source`, and the manifest fits. The manifest must name `job`, a sequence from
     `first` to `last` and at most `most_bytes` of payload. The range gives the attempt too: its checkpoints are attempt
     * SEQUENCES_PER_ATTEMPT + 1, + 2, ...; of `SendStored` it is one sequence.
 
@@ -360,7 +369,6 @@ class Expect(Message, frozen=True):
     first: Sequence
     last: Sequence
     source: Name
-    address: Address
     most_bytes: PayloadBytes
 
 

@@ -7,12 +7,18 @@ socket, and leave again; the socket goes on in the host's network, whatever the 
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Final
 
 from testbed.linux import setns
+
+# above the services of most machines, and this project's own ports
+RESERVED_PORTS: Final = (730, socket.IPPORT_RESERVED)
+PORT_TRIES: Final = 8
 
 
 class NetworkNamespace:
@@ -38,6 +44,17 @@ class NetworkNamespace:
             yield
         finally:
             setns(home_fd)
+
+    def client_socket(self) -> socket.socket:
+        """Return a new socket to connect, from one of root's ports if this process may have one: see `testbed.trust.door`."""
+        sock = self.socket()
+        # a connection that has ended may leave its port for a minute
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for _ in range(PORT_TRIES):
+            with suppress(OSError):
+                sock.bind(("", random.randrange(*RESERVED_PORTS)))
+                break
+        return sock
 
     def socket(self) -> socket.socket:
         """Return a new non-blocking TCP socket in it."""

@@ -7,11 +7,10 @@ from two purses: the peer's own, which a hostile peer may empty for itself, and 
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 # one line of each kind in this time: what a peer can cause as often as it likes must not fill a disk
@@ -55,25 +54,6 @@ class Budget:
         self._left = min(self._at_once, self._left + (now_s - self._looked_s) * self._per_s) - amount
         self._looked_s = now_s
         return max(0.0, -self._left / self._per_s)
-
-
-class AddressSlots:
-    """Admission of connections.
-
-    Each expected address has a slot of its own and shares `further` ones; other addresses share `strangers`.
-
-    So no address that is waited for is kept out by another, however many there are.
-    """
-
-    def __init__(self, waited_for: Callable[[], Collection[str]], further: Allotment, strangers: Allotment) -> None:
-        self._waited_for, self._further, self._strangers = waited_for, further, strangers
-        self._own = Allotment(1, sys.maxsize)
-
-    def connection(self, address: str) -> AbstractContextManager[bool]:
-        """Reserve a slot for a connection until the context ends; False if it is refused."""
-        if address not in self._waited_for():
-            return self._strangers.take(address)
-        return (self._further if self._own.held[address] else self._own).take(address)
 
 
 class Occasions:

@@ -279,8 +279,8 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
 
 # ---------------------------------------------------------------- only what was announced
 
-EXPECTED = m.Expect(7, "b", 1_000_001, 1_999_999, "h5", "10.0.0.5", 1_000)
-OFFER = {"ticket": 7, "job": "b", "sequence": 1_000_001, "payload_bytes": 1_000, "address": "10.0.0.5"}
+EXPECTED = m.Expect(7, "b", 1_000_001, 1_999_999, "h5", 1_000)
+OFFER = {"ticket": 7, "job": "b", "sequence": 1_000_001, "payload_bytes": 1_000, "sender": "h5"}
 
 
 def expecting() -> AgentCore:
@@ -297,7 +297,7 @@ def expecting() -> AgentCore:
         ({"sequence": 2_000_000}, "1000001 to 1999999 are announced"),
         ({"sequence": 1_000_000}, "1000001 to 1999999 are announced"),
         ({"payload_bytes": 1_001}, "at most 1000 bytes"),
-        ({"address": "10.0.0.6"}, "comes from 10.0.0.6"),
+        ({"sender": "h6"}, "announced from h5, and comes from h6"),
     ],
 )
 def test_transfer_that_differs_from_its_announcement_is_refused(lie: dict[str, Any], said: str) -> None:
@@ -316,7 +316,7 @@ def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -
 
 def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_number() -> None:
     core = expecting()
-    core.handle(ev.Received(m.Expect(7, "b", 5, 5, "h5", "10.0.0.5", 1_000)), 10.4)
+    core.handle(ev.Received(m.Expect(7, "b", 5, 5, "h5", 1_000)), 10.4)
     assert refusal(core.announced, **OFFER) == "sequences 5 to 5 are announced, not 1000001"
     core.handle(ev.Received(m.ExpectNoMore(7)), 10.5)
     core.handle(ev.Received(m.ExpectNoMore(99)), 10.5)

@@ -44,7 +44,7 @@ def edge_of(host, tmp_path: Path) -> KernelMaps:
 
 def shipping_of(edge: KernelMaps, store: CheckpointStore) -> tuple[Transfers, Ends]:
     ends = Ends()
-    announced = {7: Expect(7, "job", 1, 1, "h1", str(LOOPBACK), 1 << 20)}
+    announced = {7: Expect(7, "job", 1, 1, "h1", 1 << 20)}
     return Transfers(store, edge, lambda: False, lambda: announced, ends.append), ends
 
 

@@ -97,6 +97,14 @@ def test_every_example_of_the_docs_is_shown_on_a_page() -> None:
     assert all((ROOT / name).is_file() for name in shown)
 
 
+def test_every_adversary_is_held_by_a_test_that_exists() -> None:
+    rows = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("|")][2:]
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    named = [re.findall(r"`(test_\w+)`", row) for row in rows]
+    assert all(named)
+    assert {name for each in named for name in each if f"def {name}(" not in tests} == set()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,10 @@ def network_of(run: Run, host: str) -> int:
     return namespace_pids(the_campus(run))[host]
 
 
+def facts_of(run: Run, kind: type) -> list[Any]:
+    return [fact for _, fact in read_facts(run.out / "journal.sqlite") if isinstance(fact, kind)]
+
+
 def the_campus(run: Run) -> RunningCampus:
     return RunningCampus(run.ledger()[0])
 
@@ -127,21 +133,77 @@ def test_a_shell_of_up_is_known_to_be_of_the_campus(campus: Run) -> None:
     assert any(b"until [ -e" in words for words in shells)
 
 
-def test_what_a_journal_holds_opens_nothing(campus: Run) -> None:
-    """Its reader finds no key, and no number by which an agent is known."""
+def test_what_a_journal_holds_opens_nothing_and_without_a_key_nobody_is_heard(campus: Run) -> None:
+    """Its reader finds no key, and no number by which an agent is known. Neither the plain Hello nor one by TLS is read."""
     with closing(sqlite3.connect(f"file:{campus.out}/journal.sqlite?mode=ro", uri=True)) as journal:
         assert [journal.execute(query).fetchall() for query in SECRETS] == [[], []]
     with_number = [fact for _, fact in read_facts(campus.out / "journal.sqlite") if isinstance(fact, f.HostJoined)]
     hello = m.Hello("h1", next(fact.incarnation for fact in with_number if fact.host == "h1"), 1, [], [], [], True)
     says = """
-        import json, socket, sys
-        with socket.create_connection((sys.argv[1], sys.argv[2]), 10) as link:
-            link.sendall(bytes.fromhex(sys.argv[3]))
-            print(json.dumps(link.recv(4096).decode(errors="replace")))
+        import json, socket, ssl, sys
+        answers = []
+        for newest in (None, ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2):
+            with socket.create_connection((sys.argv[1], sys.argv[2]), 10) as link:
+                try:
+                    if newest is not None:
+                        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+                        trusting.maximum_version = newest
+                        link = trusting.wrap_socket(link)
+                    link.sendall(bytes.fromhex(sys.argv[3]))
+                    answers.append(link.recv(4096).decode(errors="replace"))
+                except OSError as error:
+                    answers.append("")
+        print(json.dumps(answers))
     """
-    frame = HELLO.encode(hello).hex()
-    answer = as_nobody(says, SPEC.coordinator.address, AGENT_PORT, frame, network=network_of(campus, "h1"))
-    assert "the lease of another agent of h1" in answer
+    frame, network = HELLO.encode(hello).hex(), network_of(campus, "h1")
+    for address, port in ((SPEC.coordinator.address, AGENT_PORT), (SPEC.host_by_name["h2"].address, DATA_PORT)):
+        assert as_nobody(says, address, port, frame, network=network) == ["", "", ""]
+    own = str(SPEC.host_by_name["h1"].address)
+    for host in (SPEC.coordinator.name, "h2"):
+        refused = campus.wait_for(f.PeersRefused, host=host, source=own)
+        assert refused.times == 3
+        assert "no handshake" in refused.reason
+
+
+def test_a_flood_of_handshakes_is_refused_and_nobody_else_notices(campus: Run) -> None:
+    """A user of h1 opens 200 connections a second: silent ones, rubbish, long ones, and such as have no certificate."""
+    floods = """
+        import json, socket, ssl, sys, time
+        kept, begun_s, number = [], time.monotonic(), 0
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        long = bytes.fromhex("160301400001ffffff") + bytes(0x3ffc)
+        while time.monotonic() - begun_s < 8.0:
+            try:
+                link = socket.create_connection((sys.argv[1], sys.argv[2]), 10)
+                kept.append(link)
+                link.settimeout(0.01)
+                if number % 4 == 0:
+                    trusting.wrap_socket(link, do_handshake_on_connect=True)
+                elif number % 4 == 1:
+                    link.sendall(bytes(1 << 14))
+                elif number % 4 == 2:
+                    link.sendall(long)
+            except OSError:
+                pass
+            number += 1
+            time.sleep(max(0.0, begun_s + number / 200.0 - time.monotonic()))
+        print(json.dumps(number))
+    """
+    lost, network = campus.count(f.HostLost), network_of(campus, "h1")
+    joined = campus.count(f.HostJoined)
+    with ThreadPoolExecutor() as beside:
+        flood = beside.submit(as_nobody, floods, SPEC.coordinator.address, AGENT_PORT, network=network)
+        time.sleep(2.0)
+        [coordinator] = campus.pids("coordinator")
+        os.kill(coordinator, signal.SIGKILL)  # all come in again: h1's agent from a port that is root's
+        campus.wait_for(f.HostJoined, least=joined + HOSTS)
+        assert not flood.done()
+        sent = flood.result()
+    assert sent > 600
+    campus.wait_until(lambda: sum(fact.times for fact in facts_of(campus, f.PeersRefused)) > sent / 2)
+    assert campus.count(f.HostLost) == lost
 
 
 # answers of bpf(2) to opening switches, to writing rubbish and to freezing, by the name of the error

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from testbed.peers import WARN_EVERY_S, AddressSlots, Allotment, Budget, Occasions
+from testbed.peers import WARN_EVERY_S, Allotment, Budget, Occasions
 
 
 def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
@@ -18,29 +18,6 @@ def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
     assert not allotment.held
     with allotment.take("third", 3) as granted:
         assert granted
-
-
-def test_hosts_that_are_not_waited_for_share_a_few_connections():
-    waited_for = {"h1"}
-    admission = AddressSlots(lambda: waited_for, Allotment(2, 5), Allotment(2, 4))
-    with ExitStack() as held:
-        strangers = [held.enter_context(admission.connection(f"s{n // 3}")) for n in range(30)]
-        assert strangers == [True, True, False] * 2 + [False] * 24
-        assert [held.enter_context(admission.connection("h1")) for _ in range(4)] == [True] * 3 + [False]
-        waited_for.add("s9")
-        assert held.enter_context(admission.connection("s9"))
-
-
-def test_each_host_that_is_waited_for_keeps_a_connection_beside_those_that_all_share():
-    hosts = [f"h{n}" for n in range(1, 501)]
-    admission = AddressSlots(lambda: hosts, Allotment(4, 6), Allotment(1, 1))
-    with ExitStack() as held:
-        greedy = [held.enter_context(admission.connection(name)) for name in ["h1"] * 9 + ["h2"] * 9]
-        assert greedy == [True] * 5 + [False] * 4 + [True] * 3 + [False] * 6
-        assert all(held.enter_context(admission.connection(name)) for name in hosts[2:])
-        assert not held.enter_context(admission.connection("h3"))
-    with ExitStack() as held:
-        assert [held.enter_context(admission.connection("h3")) for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(caplog: pytest.LogCaptureFixture):

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -42,6 +42,10 @@ from testbed.transfer.messages import (
     bitmap_of,
     chunks_of,
 )
+from testbed.trust import door
+from testbed.trust.authority import Authority
+from testbed.trust.channel import Identity, Name, Role
+from testbed.trust.door import Door
 from testbed.wire import Channel
 from tests import stores
 from tests.stores import ingest
@@ -60,6 +64,7 @@ class Pair:
     address: tuple[str, int] = ("", 0)
     events: list[ReceiveEvent] = field(default_factory=list)
     refusal: str | None = None
+    names: dict[str, Any] = field(default_factory=dict)  # how the sender proves its own, and whose it wants
 
     def ingest(self, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
         return ingest(self.origin, data, sequence, job)
@@ -72,7 +77,7 @@ class Pair:
         return caught.value
 
     async def send(self, manifest: Manifest, **options: Any) -> SendResult:
-        options = {"on_connected": lambda _: None, "idle_timeout_s": PATIENT_S, **options}
+        options = {"on_connected": lambda _: None, "idle_timeout_s": PATIENT_S, **self.names, **options}
         return await send_checkpoint(self.origin, *manifest.key, options.pop("address", self.address), **options)
 
     async def note(self, event: ReceiveEvent) -> None:
@@ -96,14 +101,18 @@ async def serving(
     tmp_path: Path,
     idle_timeout_s: float = PATIENT_S,
     limits: Limits = LIMITS,
-    senders: Collection[str] | None = None,
     is_sealed: bool = False,
+    is_named: bool = False,
 ) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
         CheckpointStore(tmp_path / "target", chunk_bytes=CHUNK) as target,
     ):
-        pair = Pair(origin, target)
+        pair, entrance = Pair(origin, target), Door()
+        if is_named:
+            authority = Authority.new("lab")
+            sender, receiver = (Identity(authority.credentials(Name("lab", Role.HOST, name))) for name in ("h1", "h2"))
+            pair.names, entrance = {"identity": sender, "receiver": "h2"}, Door(receiver, Role.HOST)
         async with trio.open_nursery() as nursery:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             pair.address = listeners[0].socket.getsockname()
@@ -116,7 +125,7 @@ async def serving(
                 store=target,
                 on_event=pair.note,
                 accept=accept,
-                senders=None if senders is None else lambda: senders,
+                door=entrance,
                 idle_s=idle_timeout_s,
                 limits=limits,
                 is_sealed=is_sealed,
@@ -208,9 +217,10 @@ async def receiver(behaviour: Callable[[Channel[Message]], Any]) -> AsyncIterato
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("is_named", [False, True])
 @pytest.mark.parametrize("tail", [0, 1, CHUNK - 1])
-async def test_checkpoint_arrives_to_the_byte(tmp_path: Path, tail: int) -> None:
-    async with serving(tmp_path) as pair:
+async def test_checkpoint_arrives_to_the_byte(tmp_path: Path, tail: int, is_named: bool) -> None:
+    async with serving(tmp_path, is_named=is_named) as pair:
         data = content(5, tail=tail)
         manifest = pair.ingest(data)
         seen: list[tuple[int, int]] = []
@@ -286,8 +296,10 @@ async def test_flipped_byte_is_found_and_only_the_rest_is_sent_again(tmp_path: P
         assert pair.target.get(*manifest.key) == manifest
 
 
-async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: Path, is_named: bool) -> None:
+    """The refusal comes by the conversation while raw bytes go beneath it, the other way."""
+    async with serving(tmp_path, is_named=is_named) as pair:
         manifest = pair.ingest(content(4))
         with pair.origin.payload(manifest).open("r+b") as file:
             file.seek(2 * CHUNK)
@@ -298,8 +310,9 @@ async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: 
         assert pair.target.manifests() == []
 
 
-async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_host_may_refuse_with_its_reason(tmp_path: Path, is_named: bool) -> None:
+    async with serving(tmp_path, is_named=is_named) as pair:
         pair.refusal = "the owner is back"
         await pair.fails(pair.ingest(content(1)), "the owner is back", retryable=False)
         assert pair.of(ReceiveFailed)[0].reason == "the owner is back"
@@ -370,30 +383,40 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
         assert (await pair.send(manifest)).bytes_sent == 2 * CHUNK
 
 
-async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_has_fewer(tmp_path: Path) -> None:
+async def test_peer_with_too_many_connections_is_refused_and_heard_again_when_it_has_fewer(tmp_path: Path) -> None:
     async with serving(tmp_path, limits=Limits(connections_of_peer=3)) as pair:
         manifest = pair.ingest(content(1))
         async with AsyncExitStack() as idle:
-            for _ in range(3):
-                await idle.enter_async_context(peer(pair))
-            await pair.fails(manifest, None, retryable=True)
-            assert [event.reason for event in pair.of(ReceiveFailed)] == ["too many connections"]
+            for job in ("a", "b", "c"):
+                other = await idle.enter_async_context(peer(pair))
+                assert isinstance(await offer(other, pair.ingest(content(1), job=job)), Want)
+            await pair.fails(manifest, "too many connections", retryable=True)
         await pair.until(ReceiveFailed, 4)
         assert (await pair.send(manifest)).bytes_sent > 0
 
 
-@pytest.mark.parametrize("announced", [{"127.0.0.1"}, {f"127.0.0.{last}" for last in range(1, 10)}])
-async def test_hosts_that_fill_a_receivers_connections_keep_no_announced_sender_out(
-    tmp_path: Path, announced: set[str]
+async def test_another_host_that_answers_is_sent_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, is_named=True) as pair:
+        manifest = pair.ingest(content(1))
+        await pair.fails(manifest, "spiffe://lab/host/h2 answers instead of h3", retryable=True, receiver="h3")
+        strange = Identity(Authority.new("lab").credentials(Name("lab", Role.HOST, "h1")))
+        await pair.fails(manifest, "h2 did not prove its name: no handshake", retryable=True, identity=strange)
+        await pair.fails(manifest, None, retryable=True, identity=None)
+        await pair.until(ReceiveFailed, 3)
+        assert pair.target.manifests() == []
+        assert (await pair.send(manifest)).bytes_sent > 0
+
+
+async def test_hosts_that_fill_a_receivers_door_delay_others_and_keep_none_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight hosts with more connections than there are in all: nothing was announced from them, or from them as well."""
-    async with serving(tmp_path, senders=announced) as pair, AsyncExitStack() as idle:
+    """Eight hosts with more connections than there are places in line; each ends when no handshake has come in time."""
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.5)
+    async with serving(tmp_path, is_named=True) as pair, AsyncExitStack() as idle:
         for last in range(2, 10):
-            for _ in range(LIMITS.connections_of_peer):
+            for _ in range(door.HANDSHAKES_OF_ONE):
                 stream = await trio.open_tcp_stream(*pair.address, local_address=f"127.0.0.{last}")
                 await idle.enter_async_context(stream)
-        # or more: each has one of its own
-        await pair.until(ReceiveFailed, 8 * (LIMITS.connections_of_peer - 1) - LIMITS.connections)
         assert (await pair.send(pair.ingest(content(1)))).bytes_sent > 0
 
 

@@ -282,6 +282,8 @@ class Coordinator:
                         job_ended(cluster, host, message)
                     case m.SnapshotTaken():
                         snapshot_taken(cluster, host, message)
+                    case m.PeersRefused(source, reason, times):
+                        cluster.record(facts.PeersRefused(name, source, reason, times))
             case ev.AgentGone(name, reason):
                 membership.on_disconnect(cluster, cluster.hosts[name], reason)
             case ev.SubmitAsked():
@@ -303,6 +305,8 @@ class Coordinator:
                 ways_set(cluster, number)
             case ev.DrainAsked(trunks):
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
+            case ev.PeersRefused(source, reason, times):
+                cluster.record(facts.PeersRefused(cluster.campus.coordinator.name, source, reason, times))
             case ev.Restarted(silent_s):
                 # what was sent to its controller last is not known
                 cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf

@@ -45,6 +45,7 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.LevelLearned: "queue level r is now {level:.3f}",
     f.WayTaken: "{source} -> {destination} goes by {nodes}",
     f.TrunksDraining: "announced to go down: {trunks}",
+    f.PeersRefused: "{host} turned away {source}, {times} times: {reason}",
     f.LinkChanged: "the link {source} -> {target} now works at {rate_bytes_per_s:rate}",
 }
 # the daily business, which only the story of a broken promise has
@@ -64,7 +65,7 @@ DETAILS: dict[type[f.Fact], str] = {
 # of a fact for those who watch: what is lost, what is won, where jobs go
 TONES: dict[type[f.Fact], str] = {
     **dict.fromkeys((f.HostLost, f.JobStopped, f.WorkLost, f.JobFailed), "bad"),
-    **dict.fromkeys((f.MigrationDegraded, f.CheckpointRefused), "bad"),
+    **dict.fromkeys((f.MigrationDegraded, f.CheckpointRefused, f.PeersRefused), "bad"),
     **dict.fromkeys((f.HostReturned, f.JobFinished, f.WorkTakenUp, f.HostJoined), "good"),
     **dict.fromkeys((f.MigrationAdmitted, f.MigrationFinished, f.JobRedirected), "calm"),
 }

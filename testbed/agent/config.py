@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 
 from testbed.enforcement import Enforcement
+from testbed.trust.channel import Credentials
 
 DATA_PORT = 720
 
@@ -29,6 +30,7 @@ class AgentConfig:
     checkpoints_apart: bool = False  # they are no part of that share
     enforcement: Enforcement = Enforcement.PACE
     congestion: str = "bbr"
+    credentials: Credentials | None = None  # None: conversations without certificates
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
     snapshots_stop: bool = False
     transfers: str = "plain"  # of checkpoints: how they are protected (`testbed.trust.TRANSFERS`)

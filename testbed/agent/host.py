@@ -26,6 +26,7 @@ from math import inf
 
 import trio
 
+from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
@@ -40,6 +41,8 @@ from testbed.checkpoints import CheckpointStore
 from testbed.driver import Driver, run_process
 from testbed.logs import log_level, logger
 from testbed.namespaces import NetworkNamespace
+from testbed.trust.channel import Identity
+from testbed.trust.door import Refusals
 from testbed.workloads.launch import ForkServer, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.output import LOOK_S
@@ -82,10 +85,20 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self._launch,
             snapshots_stop=config.snapshots_stop,
         )
-        self.transfers = Transfers(
-            self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle, self._network
+        identity = None if config.credentials is None else Identity(config.credentials)
+        self.link = CoordinatorLink(
+            config.coordinator, self.kernel, self.handle, network=self._network, identity=identity
         )
-        self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
+        self.transfers = Transfers(
+            self.store,
+            self.kernel,
+            lambda: self.core.closed,
+            lambda: self.core.announced,
+            self.handle,
+            self._network,
+            identity,
+            Refusals(lambda *refused: self.link.say(m.PeersRefused(*refused))),
+        )
         stored = self.transfers.stored()
         self.core = AgentCore(
             config.host, secrets.randbits(62), config.data_port, StoredCheckpoints(stored), gpus=config.gpus

@@ -10,8 +10,7 @@ before. (The snapshot at a notice's beginning is given up for the final one.) Wh
 this one.
 
 What one peer can take of this host is bounded (`intake.Limits`). A connection has no thread, no file and no room on the
-disk before its Hello was accepted. There is a thread for every connection that may be, and each host whose transfer is
-announced keeps a connection.
+disk before its Hello was accepted; until then its peer stands in the `door`. There is a thread for every connection that may be.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -33,7 +32,7 @@ from testbed.checkpoints import CheckpointDamaged, CheckpointError, CheckpointSt
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.logs import logger
-from testbed.peers import AddressSlots, Allotment
+from testbed.peers import Allotment
 from testbed.transfer.intake import LIMITS, Intake, Limits
 from testbed.transfer.messages import (
     ANSWER,
@@ -51,6 +50,7 @@ from testbed.transfer.messages import (
     bitmap_of,
 )
 from testbed.transfer.send import IDLE_TIMEOUT_S
+from testbed.trust.door import HANDSHAKE_S, Door, address_in, source_of
 from testbed.trust.sealing import KEY_BYTES, Opener
 from testbed.wire import Channel
 
@@ -86,12 +86,11 @@ ReceiveEvent = ReceiveCompleted | ReceiveFailed
 Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None]]
-Senders = Callable[[], Collection[str]]
 LOG = logger("transfer")
 T = TypeVar("T")
 
 
-async def take_any(hello: Hello, address: str) -> None:
+async def take_any(hello: Hello, sender: str) -> None:
     """Accept whatever is offered."""
 
 
@@ -108,17 +107,16 @@ class _Arrival:
 class CheckpointServer:
     """The reception of checkpoints into `store`: `trio.serve_listeners(CheckpointServer(...).serve, listeners)`.
 
-    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` returns from
-    which addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike).
-    `around` makes a context that holds from an accepted hello to the end of its connection, for example to mark
-    acknowledgements there. `is_sealed`: chunks come sealed, else as they are. `on_event` receives everything. A peer that
-    sends nothing for `idle_s` is given up; what it sent is kept for the next attempt.
+    `door` lets peers in; without certificates a peer is known by its address. `accept(hello, sender)` raises TransferFailed
+    to refuse what that peer offers. `around` makes a context that holds from an accepted hello to the end of its connection,
+    for example to mark acknowledgements there. `is_sealed`: chunks come sealed, else as they are. `on_event` receives
+    everything. A peer that sends nothing for `idle_s` is given up; what it sent is kept for the next attempt.
     """
 
     store: CheckpointStore
     on_event: OnEvent
+    door: Door = field(default_factory=Door)
     accept: Accept = take_any
-    senders: Senders | None = None
     around: Around = contextlib.nullcontext
     is_sealed: bool = False
     idle_s: float = IDLE_TIMEOUT_S
@@ -129,29 +127,24 @@ class CheckpointServer:
 
     def __post_init__(self) -> None:
         limits = self.limits
-        announced = Allotment(limits.connections_of_peer, limits.connections)
-        strangers = Allotment(limits.connections_of_stranger, limits.connections_of_strangers)
-        slots = None if self.senders is None else AddressSlots(self.senders, announced, strangers)
-        self.connection = announced.take if slots is None else slots.connection
+        self.connections = Allotment(limits.connections_of_peer, limits.connections)
         self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; never raise for what the peer or the disk does."""
-        try:
-            address, port, *_ = stream.socket.getpeername()
-        except OSError:  # gone before we looked
-            address, port = "unknown", 0
-        peer = f"{address}:{port}"
-        async with stream:
-            with self.connection(address) as granted:
-                if not granted:
-                    await self.on_event(ReceiveFailed(None, peer, "too many connections", retryable=True))
-                    return
-                conversation = _Conversation(self, stream, address, peer)
-                try:
-                    await conversation.run()
-                except TransferFailed as failure:
-                    await conversation.refuse(failure)
+        peer = "unknown"
+        async with stream, AsyncExitStack() as entering:
+            try:
+                peer = source_of(stream)
+                entered = await entering.enter_async_context(self.door.entering(stream, peer))
+            except (RemoteProtocolError, trio.BrokenResourceError) as error:
+                await self.on_event(ReceiveFailed(None, peer, str(error), retryable=True))
+                return
+            conversation = _Conversation(self, stream, *entered, peer)
+            try:
+                await conversation.run(entering)
+            except TransferFailed as failure:
+                await conversation.refuse(failure)
 
     @asynccontextmanager
     async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
@@ -185,24 +178,31 @@ class CheckpointServer:
 class _Conversation:
     """A connection with a peer, from its hello to the verdict."""
 
-    def __init__(self, server: CheckpointServer, stream: trio.SocketStream, address: str, peer: str) -> None:
-        self._server, self._stream, self._address, self._peer = server, stream, address, peer
-        self._out: Channel[Message] = Channel(stream, ANSWER)
+    def __init__(
+        self, server: CheckpointServer, stream: trio.SocketStream, words: trio.abc.Stream, sender: str, peer: str
+    ) -> None:
+        # messages go by `words`; chunks come beneath it, by `stream`
+        self._server, self._stream, self._words, self._peer = server, stream, words, peer
+        self._sender = sender or address_in(peer)
+        self._out: Channel[Message] = Channel(words, ANSWER)
         self._hello: Hello | None = None
 
-    async def run(self) -> None:
+    async def run(self, entering: AsyncExitStack) -> None:
         """Raise TransferFailed, which holds whether trying again makes sense, for whatever the peer or the disk does wrong."""
         server = self._server
         try:
-            hello = await self._hear(HELLO, server.idle_s, "no hello")
+            hello = await self._hear(HELLO, min(HANDSHAKE_S, server.idle_s), "no hello")
             if not isinstance(hello, Hello):
                 raise TransferFailed(f"a transfer begins with a hello, not with {hello!r}", retryable=False)
             self._hello = hello
-            await server.accept(hello, self._address)
-            with server.around(self._stream):
+            await server.accept(hello, self._sender)
+            await entering.aclose()
+            with server.connections.take(self._sender) as granted, server.around(self._stream):
+                if not granted:
+                    raise TransferFailed("too many connections", retryable=True)
                 if await self._repeated(hello):
                     return
-                with server.manifests.take(self._address, hello.contents_bytes) as granted:
+                with server.manifests.take(self._sender, hello.contents_bytes) as granted:
                     if not granted:
                         raise TransferFailed("too many manifests are being read", retryable=True)
                     await self._say(Describe())
@@ -218,7 +218,7 @@ class _Conversation:
                     raise TransferFailed(f"this host takes chunks {here}", retryable=False)
                 if Hello.of(manifest, hello.ticket) != hello:
                     raise TransferFailed("the manifest is not the one of the hello", retryable=False)
-                async with server.arriving(hello, self._address):
+                async with server.arriving(hello, self._sender):
                     if not await self._repeated(hello):  # another connection may have completed it
                         await self._receive(manifest, Opener(contents.key) if contents.key else None)
         except ChunkMismatch as error:
@@ -247,7 +247,7 @@ class _Conversation:
 
     async def _hear(self, codec: Codec[Message], within_s: float, lack: str) -> Message | None:
         """Receive a message, and nothing behind it."""
-        channel: Channel[Message] = Channel(self._stream, codec)
+        channel: Channel[Message] = Channel(self._words, codec)
         with trio.move_on_after(within_s):
             message = await channel.receive()
             channel.require_silence()

@@ -40,6 +40,7 @@ from testbed.transfer.messages import (
     chunks_of,
     runs,
 )
+from testbed.trust.channel import Identity, Role, opened
 from testbed.trust.sealing import END, TAG_BYTES, Sealer, new_key
 from testbed.wire import Channel
 
@@ -88,6 +89,8 @@ async def send_checkpoint(
     network: NetworkNamespace = OWN_NETWORK,
     allowed_bytes: Callable[[], float] | None = None,
     least_patience_s: float = MIN_PATIENCE_S,
+    identity: Identity | None = None,
+    receiver: str = "",
     is_sealed: bool = False,
 ) -> SendResult:
     """Bring a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
@@ -97,9 +100,10 @@ async def send_checkpoint(
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
     the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
     may wait. `allowed_bytes` is what its rates would have carried since it was connected: a receiver that has not finished when
-    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. `is_sealed`: chunks go encrypted, as
-    the receiver must expect. Raises TransferFailed; a cancelled
-    or failed transfer can be tried again and sends only what did not arrive.
+    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. `identity` proves this host's name,
+    and the peer has to prove that it is `receiver`; None: without certificates. `is_sealed`: chunks go encrypted, as the
+    receiver must expect. Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did
+    not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -126,6 +130,8 @@ async def send_checkpoint(
             if is_sealed:
                 session.key = new_key()
             try:
+                if identity is not None:
+                    await session.meet(identity, receiver)
                 await session.converse(Hello.of(manifest, ticket))
             except TransferFailed as failure:
                 raise await session.explained(store, failure) from failure
@@ -157,10 +163,24 @@ class SendSession:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         # trio has set its own of 16 KiB, which would wake us for every packet
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
-        self._out: Channel[Message] = Channel(stream, CONTENTS)
-        self._in: Channel[Message] = Channel(stream, ANSWER)
+        self._converse_on(stream)
         self._alive_s = trio.current_time()
         self._unacknowledged_bytes = 0
+
+    def _converse_on(self, stream: trio.abc.Stream) -> None:
+        self._out: Channel[Message] = Channel(stream, CONTENTS)
+        self._in: Channel[Message] = Channel(stream, ANSWER)
+
+    async def meet(self, identity: Identity, receiver: str) -> None:
+        """Converse by TLS from now on, with the host of this name and no other. Chunks go beneath it. Raises TransferFailed."""
+        try:
+            with trio.fail_after(self._idle_s):
+                stream, name = await opened(self._out.stream, identity, Role.HOST)
+        except (RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            raise TransferFailed(f"{receiver} did not prove its name: {error}", retryable=True) from error
+        if name.subject != receiver:
+            raise TransferFailed(f"{name} answers instead of {receiver}", retryable=True)
+        self._converse_on(stream)
 
     async def converse(self, hello: Hello) -> None:
         """Return once the receiver has confirmed that it is completed. Raises TransferFailed."""
@@ -309,7 +329,7 @@ async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkN
         ipaddress.IPv4Address(address[0])
     except ValueError as error:
         raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
-    sock = network.socket()
+    sock = network.client_socket()
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connected = False

@@ -1,7 +1,8 @@
 """Names and secrecy of a campus's conversations: certificates of its own authority, TLS 1.3 at both ends.
 
-May import `testbed.bounds`, `testbed.wire` and the errors. Begin with `channel.py`, through which every conversation goes.
-`authority.py` issues the certificates, `sealing.py` encrypts the bytes of transfers beneath their conversation.
+May import `testbed.bounds`, `testbed.peers` and the errors. Begin with `channel.py`, through which every conversation goes.
+`door.py` lets peers in, `authority.py` issues the certificates, `sealing.py` encrypts the bytes of transfers beneath their
+conversation.
 """
 
 from typing import Final

@@ -7,6 +7,7 @@ authorities at most: so one follows another while a campus runs.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -62,6 +63,11 @@ class Authority:
         """Return a new key, its certificate, and what is trusted, for a party that this process starts."""
         key = new_key()
         return Credentials(name, pem_of_key(key), pem_of(self.issue(name, key.public_key(), life_s)), self.trusted)
+
+
+def domain_of(campus: str) -> str:
+    """Return the name of a campus as names of certificates have it: small letters, digits, dots and dashes."""
+    return re.sub(r"[^a-z0-9.-]+", "-", campus.lower()).strip("-.") or "campus"
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

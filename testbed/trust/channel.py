@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import ssl
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,7 +19,6 @@ import trio
 
 from testbed.bounds import NAME_PATTERN, NAME_RULE
 from testbed.errors import RemoteProtocolError
-from testbed.wire import MessageStream
 
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)\Z")
 
@@ -137,13 +135,20 @@ async def _secured(
     try:
         await stream.do_handshake()
     except trio.BrokenResourceError as error:
+        if isinstance(error.__cause__, ssl.SSLZeroReturnError | ssl.SSLEOFError):
+            raise trio.BrokenResourceError("closed during its handshake") from error
         if isinstance(error.__cause__, ssl.SSLError):
-            raise RemoteProtocolError(f"no handshake: {error.__cause__}") from error
+            raise RemoteProtocolError(f"no handshake: {_words(error.__cause__)}") from error
         raise
     name = peer_name(stream)
     if name.campus != identity.name.campus or name.role not in roles:
         raise RemoteProtocolError(f"{name} has no business here")
     return stream, name
+
+
+def _words(error: ssl.SSLError) -> str:
+    verified: str = getattr(error, "verify_message", "")
+    return verified or (error.reason or str(error)).lower().replace("_", " ")
 
 
 def peer_name(stream: trio.SSLStream[trio.abc.Stream]) -> Name:
@@ -157,17 +162,6 @@ def peer_name(stream: trio.SSLStream[trio.abc.Stream]) -> Name:
     raise RemoteProtocolError("its certificate holds not one name")
 
 
-def socket_beneath(stream: trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
-    """Return the socket below a conversation, for its settings, and for raw bytes once it was agreed that they follow."""
-    while isinstance(stream, trio.SSLStream):
-        stream = stream.transport_stream
-    assert isinstance(stream, trio.SocketStream | MessageStream)
-    return stream.socket
-
-
-async def end_sending(stream: trio.abc.Stream) -> None:
-    """Send the end of a conversation, whose other direction stays open: TLS has no such end, TCP below it has."""
-    while isinstance(stream, trio.SSLStream):
-        stream = stream.transport_stream
-    assert isinstance(stream, trio.abc.HalfCloseableStream)
-    await stream.send_eof()
+def beneath(stream: trio.abc.Stream) -> trio.abc.Stream:
+    """Return the connection below a conversation: for raw bytes, once it was agreed that they follow, and for its settings."""
+    return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream

@@ -70,7 +70,7 @@ def expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
     first = job.attempt * SEQUENCES_PER_ATTEMPT if flow.sequence is None else flow.sequence
     last = first + SEQUENCES_PER_ATTEMPT - 1 if flow.sequence is None else first
     most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
-    return Expect(cluster.ticket(flow), job.name, first, last, source.name, source.address, most_bytes)
+    return Expect(cluster.ticket(flow), job.name, first, last, source.name, most_bytes)
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:

@@ -68,6 +68,14 @@ class DrainAsked(Struct, frozen=True, tag=True):
     trunks: list[tuple[str, str]]
 
 
+class PeersRefused(Struct, frozen=True, tag=True):
+    """Peers from one source that the coordinator's door turned away, and the reason that the first of them got."""
+
+    source: str
+    reason: str
+    times: int
+
+
 class Restarted(Struct, frozen=True, tag=True):
     """A new start of the coordinator's process from its journal, whose last event is `silent_s` older: no connection is left."""
 
@@ -84,5 +92,6 @@ Event = (
     | LinksChanged
     | WaysSet
     | DrainAsked
+    | PeersRefused
     | Restarted
 )

@@ -373,6 +373,15 @@ class EgressMeasured(Fact, frozen=True):
     stood_still_s: float = 0.0  # the longest that the agent was late to look at them
 
 
+class PeersRefused(Fact, frozen=True):
+    """Connections and transfers from one source that a host turned away, and the reason of the first."""
+
+    host: str
+    source: str
+    reason: str
+    times: int
+
+
 AnyFact = (
     JobSubmitted
     | JobQueued
@@ -411,4 +420,5 @@ AnyFact = (
     | WayTaken
     | TrunksDraining
     | EgressMeasured
+    | PeersRefused
 )

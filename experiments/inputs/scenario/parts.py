@@ -58,7 +58,7 @@ class Trust:
     """Protection of a live campus against those who share its cables; the virtual world has none."""
 
     # between hosts: sealed, their bytes are encrypted; authenticated, only their conversation is; plain, neither: as published
-    transfers: str = choice(TRANSFERS, "plain")
+    transfers: str = choice(TRANSFERS, "sealed")
 
     def __post_init__(self) -> None:
         check(self, "trust")

@@ -42,6 +42,8 @@ from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
+from testbed.trust import channel
+from testbed.trust.authority import Authority, domain_of
 from testbed.workloads.returned import SUFFIX
 from topologies.errors import SpecError
 from topologies.spec import Campus, Host, Role
@@ -115,6 +117,7 @@ class LiveWorld:
     prober_host: str = ""
     prober: socket.socket | None = None
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
+    authority: Authority | None = None  # of the names of all processes; None: conversations without certificates
     habits: Habits | None = None  # of the owners; None: nothing is enforced
     _restarts: Restarts = field(default_factory=partial(Restarts, COORDINATOR_AFTER_S))  # of the coordinator
 
@@ -176,6 +179,7 @@ class LiveWorld:
             str(host.address),
             started_s=self.started_s,
             secret=self.secret,
+            credentials=self._credentials(channel.Role.COORDINATOR, host.name),
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
         self.coordinator = self.campus.fork(
@@ -227,7 +231,14 @@ class LiveWorld:
             snapshots_stop=protocol.snapshots == "stop",
             transfers=self.scenario.trust.transfers,
             job_logs=self.out / "logs" / JOB_LOGS,
+            credentials=self._credentials(channel.Role.HOST, host.name),
         )
+
+    def _credentials(self, role: channel.Role, subject: str) -> channel.Credentials | None:
+        """Return a new certificate and key of a process; it gets them in its memory."""
+        if self.authority is None:
+            return None
+        return self.authority.credentials(channel.Name(self.authority.campus, role, subject))
 
     def _log(self, name: str) -> Path:
         return self.out / "logs" / f"{name}.log"
@@ -331,6 +342,8 @@ def live_world(
     with planned as campus:
         let_owners(campus, groups)
         world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
+        if scenario.trust.transfers != "plain":
+            world.authority = Authority.new(domain_of(scenario.campus.name))
         try:
             world.start_processes()
             if campus.enforcement:

@@ -49,7 +49,6 @@ class Transfers:
         # classes that the sender's aggregate bucket does not hold
         self._free = {TrafficClass.PRESYNC} if borrows else set[TrafficClass]()
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
-        self._addresses = {host.name: str(host.address) for host in env.campus.hosts}
         self._begun = 0
 
     # ------------------------------------------------------------ begin
@@ -117,9 +116,8 @@ class Transfers:
         """Return whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
         env, ticket = self._env, transfer.order.destination.ticket
         if ticket in announced:
-            address = self._addresses[machine.name]
             offered = ticket, stored.job, stored.sequence, stored.payload_bytes
-            reason = refusal(announced, *offered, address)
+            reason = refusal(announced, *offered, machine.name)
             if reason:
                 self._fail_later(machine, transfer, 0.0, Failure(reason))
             return bool(reason)

@@ -20,13 +20,16 @@ LOOK_AGAIN_S = 0.05
 Announced = Mapping[int, Expect]  # those in force, by their one-time number
 
 
-def refusal(announced: Announced, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
-    """Return the reason to reject a checkpoint from `address` under this number; "" to accept it."""
+def refusal(announced: Announced, ticket: int, job: str, sequence: int, payload_bytes: int, sender: str | None) -> str:
+    """Return the reason to reject a checkpoint from `sender` under this number; "" to accept it.
+
+    A sender that is None has no name: conversations are without certificates.
+    """
     expected = announced.get(ticket)
     if expected is None:
         return "no such transfer is announced"
-    if address != expected.address:
-        return f"it is announced from {expected.address}, and comes from {address}"
+    if sender not in (None, expected.source):
+        return f"it is announced from {expected.source}, and comes from {sender}"
     if job != expected.job:
         return f"a checkpoint of {expected.job} is announced, not of {job}"
     if not expected.first <= sequence <= expected.last:

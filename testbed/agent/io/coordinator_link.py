@@ -23,6 +23,7 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
+from testbed.trust.channel import Identity, Role, beneath, opened
 from testbed.wire import Channel, Codec, MessageStream
 
 # between two attempts: doubled each time that none answers
@@ -42,7 +43,8 @@ Open = Callable[[], Awaitable[trio.abc.Stream]]
 class CoordinatorLink:
     """Connection to the coordinator. Messages sent while there is none are lost, and the next Hello reports the state.
 
-    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`.
+    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`. With an `identity`
+    the conversation on it is by TLS, with a coordinator.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class CoordinatorLink:
         handle: Callable[[ev.Event], None],
         open_stream: Open | None = None,
         network: NetworkNamespace = OWN_NETWORK,
+        identity: Identity | None = None,
     ) -> None:
         self._coordinator, self._kernel, self._handle = coordinator, kernel, handle
         self._open = open_stream or partial(_open_tcp, coordinator, network)
+        self._identity = identity
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
     def say(self, message: m.FromAgent) -> None:
@@ -66,14 +70,19 @@ class CoordinatorLink:
         """Connect again whenever the connection is lost, for ever."""
         pause_s = RECONNECT_S
         while True:
-            stream = None
+            stream = words = None
             try:
                 with trio.fail_after(CONNECT_S):
-                    stream = await self._open()
-            except (OSError, trio.TooSlowError) as error:
+                    words = stream = await self._open()
+                    if self._identity is not None:
+                        words, _ = await opened(stream, self._identity, Role.COORDINATOR)
+            except (OSError, trio.TooSlowError, trio.BrokenResourceError, ProtocolError) as error:
                 LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
-            if stream is not None:
-                await self._talk(stream)
+                if stream is not None:
+                    await trio.aclose_forcefully(stream)
+                words = None
+            if words is not None:
+                await self._talk(words)
                 pause_s = RECONNECT_S
             await trio.sleep(pause_s)
             pause_s = min(2.0 * pause_s, MAX_RECONNECT_S)
@@ -85,7 +94,7 @@ class CoordinatorLink:
         silent_s = SILENT_S
         self._handle(ev.Connected())
         try:
-            with self._kernel.as_metadata(stream):
+            with self._kernel.as_metadata(beneath(stream)):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(Channel(stream, OUT).send_each, unsent)
                     message: m.ToAgent | None = None
@@ -109,13 +118,13 @@ class CoordinatorLink:
             LOG.warning("the coordinator broke the protocol: %s", group.exceptions[0])
         finally:
             self._outbox = None
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(beneath(stream))
         self._handle(ev.Disconnected())
 
 
 async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
     """Return a connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
-    sock = network.socket()
+    sock = network.client_socket()
     try:
         await trio.socket.from_stdlib_socket(sock).connect(address)
     except BaseException:

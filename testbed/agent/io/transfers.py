@@ -28,6 +28,8 @@ from testbed.transfer import (
     TransferFailed,
     send_checkpoint,
 )
+from testbed.trust.channel import Identity, Role
+from testbed.trust.door import Door, Refusals
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it again
 ATTEMPT_KEPT_S = 60.0
@@ -51,8 +53,11 @@ class Transfers:
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
         network: NetworkNamespace = OWN_NETWORK,
+        identity: Identity | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        self._network, self._is_sealed = network, kernel.config.transfers == "sealed"
+        self._network, self._identity, self._refusals = network, identity, refusals
+        self._is_sealed = kernel.config.transfers == "sealed"
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self.sends: dict[tuple[str, str], PacedSend] = {}  # by job and destination
@@ -103,6 +108,8 @@ class Transfers:
                     network=self._network,
                     allowed_bytes=send.allowed_bytes,
                     is_sealed=self._is_sealed,
+                    identity=self._identity,
+                    receiver=to.host,
                 )
                 ratio = send.goodput_over_grant()
                 send.close()
@@ -137,11 +144,13 @@ class Transfers:
             server = CheckpointServer(
                 store=self._store,
                 on_event=self._received,
+                door=Door(self._identity, Role.HOST, refusals=self._refusals),
                 accept=self._accept,
-                senders=lambda: {expected.address for expected in self._announced().values()},
                 around=self._kernel.as_metadata,
                 is_sealed=self._is_sealed,
             )
+            if self._refusals is not None:
+                nursery.start_soon(self._refusals.report)
             nursery.start_soon(trio.serve_listeners, server.serve, listeners)
             while True:
                 # what arrived of checkpoints that were given up goes, once no announced transfer could go on with it
@@ -153,7 +162,7 @@ class Transfers:
         """Forget the checkpoints of a job below a sequence, and what arrived of such."""
         await trio.to_thread.run_sync(self._store.drop_older, job, before)
 
-    async def _accept(self, hello: Hello, address: str) -> None:
+    async def _accept(self, hello: Hello, sender: str) -> None:
         """Raise TransferFailed unless the transfer is announced, or will be in a moment."""
         if self._is_closed():
             raise TransferFailed("the owner has this host", retryable=False)
@@ -162,7 +171,9 @@ class Transfers:
                 await trio.sleep(LOOK_AGAIN_S)
         announced = self._announced()
         offered = hello.ticket, hello.job, hello.sequence, hello.payload_bytes
-        if reason := refusal(announced, *offered, address):
+        if reason := refusal(announced, *offered, None if self._identity is None else sender):
+            if self._refusals is not None:
+                self._refusals.count(sender, reason)
             raise TransferFailed(reason, retryable=hello.ticket not in announced)
 
     async def _received(self, event: ReceiveEvent) -> None:
