@@ -9,7 +9,7 @@ from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, examples, load, loads
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, ResearchFlow
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, ResearchFlow, Trust
 from experiments.inputs.scenario.scenario import Scenario
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Queue",
     "ResearchFlow",
     "Scenario",
+    "Trust",
     "demo_scenario",
     "dumps",
     "examples",
