@@ -32,6 +32,7 @@ PLAYED = {
     "docs/own_jobs.md": ("test_docs_live.py", "test_own_jobs_scenario.py"),
     "docs/plugins.md": ("test_docs_commands.py",),
     "docs/scripts.md": ("test_docs_commands.py",),
+    "docs/several_machines.md": ("test_machines.py",),
     "docs/sweeps.md": ("test_docs_commands.py",),
     "docs/torch.md": ("test_torch_live.py",),
     "docs/traces.md": ("test_docs.py",),

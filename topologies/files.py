@@ -1,6 +1,6 @@
 """Campus files: TOML in, TOML out.
 
-A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
+A file has a `name`, a list of `buildings`, tables `[gpu_models.NAME]` and `[machines.NAME]`, lists `switches`, `hosts`, `links`.
 To keep files short a host or a switch may itself name where its cable goes (`link_to`, `rate`, `delay`, ...; a switch
 of an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and `[[groups]]` stands for so many
 identical hosts on one switch. An address that is left out is the next free one of the host's building. `dumps` writes
@@ -18,7 +18,19 @@ from topologies import calendars, fields, keys, plugins, reading, spec, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.errors import SpecError
 from topologies.keys import declared, optional
-from topologies.spec import MAX_GPUS, Building, Campus, Fabric, GpuModel, Host, Link, ResearchReserve, Role, Switch
+from topologies.spec import (
+    MAX_GPUS,
+    Building,
+    Campus,
+    Fabric,
+    GpuModel,
+    Host,
+    Link,
+    Machine,
+    ResearchReserve,
+    Role,
+    Switch,
+)
 from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -163,13 +175,14 @@ def campus_of(table: Table) -> Campus:
     """Return the campus that a table describes (a whole file, or the [campus] of a scenario)."""
     head = Head(**fields.values_of(Head, table))
     models = tuple(fields.read(GpuModel, each, name=name) for name, each in table.named("gpu_models"))
+    machines = tuple(fields.read(Machine, each, name=name) for name, each in table.named("machines"))
     reserve = fields.read(ResearchReserve, table.table("research_reserve"))
     reader = _Nodes(head.buildings)
     reader.read(table)
     table.done()
     buildings = tuple(Building(each) for each in head.buildings)
     parts = tuple(reader.hosts), tuple(reader.switches), tuple(reader.links)
-    return Campus(head.name, buildings, *parts, models, reserve, head.fabric)
+    return Campus(head.name, buildings, *parts, models, reserve, head.fabric, machines)
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
@@ -186,8 +199,9 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     ))  # fmt: skip
     yield from toml.rows("links", (_inline(Ends((link.a, link.b)), link) for link in campus.links))
     yield from ("", f"[{prefix}research_reserve]", *_lines(campus.research_reserve))
-    for model in campus.gpu_models:
-        yield from ("", f"[{prefix}gpu_models.{toml.key(model.name)}]", *_lines(model))
+    for table, parts in (("gpu_models", campus.gpu_models), ("machines", campus.machines)):
+        for part in parts:
+            yield from ("", f"[{prefix}{table}.{toml.key(part.name)}]", *_lines(part))
 
 
 def _lines(part: object) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from topologies import calendars
 from topologies.dimension import Dimension
 from topologies.errors import SpecError, nearest
-from topologies.keys import MAX_FACTOR, check, choice, declared, factors, number, optional, text
+from topologies.keys import MAX_FACTOR, check, choice, declared, factors, number, optional, text, texts
 from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
@@ -101,6 +101,25 @@ class Building:
 
     def __post_init__(self) -> None:
         _name("buildings", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A computer that carries a part of the campus: the hosts and switches of some buildings."""
+
+    name: str
+    # of the interface by which the other machines reach it
+    address: str = declared(text("an IPv4 address"))
+    # the buildings that stand on it; each building stands on one machine
+    buildings: tuple[str, ...] = declared(texts("the names of buildings"))
+
+    def __post_init__(self) -> None:
+        _name("machines", self.name)
+        check(self, f"machines.{self.name}")
+        try:
+            ipaddress.IPv4Address(self.address)
+        except ValueError as error:
+            raise SpecError(f"machines.{self.name}.address", self.address, "an IPv4 address") from error
 
 
 MAX_GPUS = 1024  # of one host
@@ -261,6 +280,7 @@ class Campus:
     gpu_models: tuple[GpuModel, ...] = ()
     research_reserve: ResearchReserve = field(default_factory=ResearchReserve)
     fabric: Fabric = Fabric.BRIDGE
+    machines: tuple[Machine, ...] = ()  # none: all of it stands on one
 
     def __post_init__(self) -> None:
         _label("name", self.name)
@@ -273,6 +293,8 @@ class Campus:
         if len(coordinators) != 1:
             raise SpecError("hosts.*.role", coordinators, "exactly one host with the role coordinator")
         self._check_links()
+        if self.machines:
+            self._check_machines()
 
     @cached_property
     def nodes(self) -> tuple[Host | Switch, ...]:
@@ -307,6 +329,15 @@ class Campus:
     def capacity_bytes_per_s(self) -> dict[DirectedLink, float]:
         """Wire capacity of each direction of each link."""
         return {d: link.rate_bytes_per_s for link in self.links for d in link.directions()}
+
+    @cached_property
+    def machine_of(self) -> dict[str, str]:
+        """Names of the machines by node; empty where one carries all. Switches of no building stand with the coordinator."""
+        by_building = {building: machine.name for machine in self.machines for building in machine.buildings}
+        if not by_building:
+            return {}
+        home = self.coordinator.building
+        return {node.name: by_building[node.building or home] for node in self.nodes}
 
     @property
     def coordinator(self) -> Host:
@@ -360,6 +391,27 @@ class Campus:
         for switch in self.switches:
             if switch.building is not None and switch.building not in names:
                 raise SpecError(f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}")
+
+    def _check_machines(self) -> None:
+        _unique("machines", (machine.name for machine in self.machines))
+        _unique("machines.*.address", (machine.address for machine in self.machines))
+        placed = [building for machine in self.machines for building in machine.buildings]
+        _unique("machines.*.buildings", placed)
+        names = [building.name for building in self.buildings]
+        if sorted(placed) != sorted(names):
+            raise SpecError("machines.*.buildings", placed, f"each of the buildings {sorted(names)}, on one machine")
+        if self.fabric is not Fabric.BRIDGE:
+            raise SpecError("machines", self.fabric.value, 'a campus on several machines has fabric = "bridge"')
+        for link in self.links:
+            if self.machine_of[link.a] == self.machine_of[link.b]:
+                continue
+            key = f"links.{link.a}-{link.b}"
+            if {link.a, link.b} & self.host_by_name.keys():
+                raise SpecError(key, "machines", "a host stands on the machine of its switch")
+            if link.delay_s > 0.0 or link.loss > 0.0:
+                raise SpecError(
+                    key, link.delay_s or link.loss, "a link between machines has the delay and loss of these"
+                )
 
     def _check_links(self) -> None:
         nodes = {node.name for node in self.nodes}

@@ -85,6 +85,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     - `controller` programs an Open vSwitch fabric instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the
       fabric's namespace).
     - `cut` names links (their two nodes) that will get delay or loss: they go through the delay line from the start.
+    - `machine` names the part that is built here, of a campus with `[machines]`.
     - `root` is where ledgers and run directories are (default /run/reclaimnet).
 
     Raises SetupError on start if the machine lacks what the description needs.
@@ -101,6 +102,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         borrows: bool = True,
         controller: str | None = None,
         cut: Collection[tuple[str, ...]] = (),
+        machine: str | None = None,
         root: Path | None = None,
         **mininets: Any,
     ) -> None:
@@ -110,7 +112,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             )
         self.spec = spec = _description_of(spec)
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        planned = self._described = plan(spec, one_queue=one_queue, borrows=borrows)
+        planned = plan(spec, one_queue=one_queue, borrows=borrows)
+        if machine is None and spec.machines:
+            raise SetupError(
+                f"{spec.name} stands on {len(spec.machines)} machines: name the one whose part is built here"
+            )
+        self._described = planned = planned if machine is None else planned.part(machine)
         if controller is not None and not isinstance(controller, str):
             raise SetupError(
                 "controller: a text such as tcp:127.0.0.1:6653 for a running one, not a class of Mininet's"
@@ -155,9 +162,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Make Mininet's nodes and links from the plan; touches no kernel object."""
         if self.hosts:
             return
-        for name in self.spec.host_by_name:
+        for name in self.plan.host_cables:
             self._adopt(self.hosts, self.host(name))
         for number, name in enumerate(self.spec.switch_by_name, start=1):
+            if name not in self.plan.bridges and name not in self.plan.openflow:
+                continue  # on another machine
             programmed = self.openflow is not None and name in self.plan.openflow
             switch = (OpenFlowSwitch if programmed else BridgeSwitch)(name, dpid=f"{number:x}")
             if self.openflow:
@@ -237,8 +246,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             name=self.spec.name,
             run_dir=str(self.run_dir),
             pin_dir=str(self.pin_dir),
-            hosts=list(self.spec.host_by_name),
-            volunteers=[host.name for host in self.spec.hosts_of(description.Role.VOLUNTEER)],
+            hosts=list(self.plan.host_cables),
+            volunteers=[
+                host.name
+                for host in self.spec.hosts_of(description.Role.VOLUNTEER)
+                if host.name in self.plan.host_cables
+            ],
         )
         self._ledger.record({"kind": "directory", "path": str(self.run_dir)})
         self.run_dir.mkdir(mode=0o755)
@@ -257,9 +270,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
         with self._kernel.phases.timed("limit"):
-            for host in self.spec.hosts:
-                if host.limits != description.UNLIMITED:
-                    self.nameToNode[host.name].limit(host.limits)
+            for node in self.hosts:
+                if (limits := self.spec.host_by_name[node.name].limits) != description.UNLIMITED:
+                    node.limit(limits)
 
     def stop(self) -> None:
         """End every process of the campus and remove every object; safe to repeat, and after a failed start.

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket as sockets
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +23,12 @@ from bpf.observer import Observer, inode_of
 from bpf.ports import load_port_program
 from testbed import control_groups, linux
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
+from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan, Tunnel
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.kernel.openvswitch import PROGRAMS, kernel_datapath
+from testbed.emulation.kernel.underlay import check_underlay
 from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
@@ -47,6 +50,7 @@ class Need(StrEnum):
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs
     DELAY = "delay or loss"  # a campus with delay or loss on a link
+    MACHINES = "several machines"  # a campus of which this machine carries a part
     OPTIONAL = "optional"
 
 
@@ -89,6 +93,9 @@ def require_before_start(plan: CampusPlan) -> None:
     _require([_try(p) for p in PROBES if p.need is Need.CAMPUS and p.cheap], plan)
     if any(cable.is_cut for cable in plan.cables):
         _require(probe([Need.DELAY]), plan)
+    if plan.tunnels:
+        _require(probe([Need.MACHINES]), plan)
+        check_underlay(plan.tunnels[0].here)
 
 
 def explain_failure(plan: CampusPlan, *, enforcement: bool) -> None:
@@ -244,6 +251,15 @@ def _delay_line() -> str:
         for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
             packets.setsockopt(SOL_PACKET, option, 1)
     return f"compiled ({program.name}); makes delay, jitter and loss"
+
+
+@_feature("VXLAN", Need.MACHINES, "a campus on several machines is refused", "modprobe vxlan; " + _KERNEL)
+def _vxlan() -> str:
+    made = Tunnel(SCRATCH, 1, *map(IPv4Address, ("127.0.0.1", "127.0.0.2")))
+    linux.unshare(linux.CLONE_NEWNET)
+    with NetlinkSocket() as netlink:
+        netlink.send([link_requests.tunnel(made, threading.get_native_id())])
+    return "a trunk's end was made"
 
 
 @_feature("BPF JIT", Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1")

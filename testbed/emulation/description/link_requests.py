@@ -12,7 +12,7 @@ from typing import Any
 
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from testbed.emulation.description.plan import Bridge, Cable, CableEnd
+from testbed.emulation.description.plan import Bridge, Cable, CableEnd, Tunnel
 from testbed.emulation.netlink import CREATE, EXCL, REQUEST, NetlinkRequest, attribute, request, text, u32
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
@@ -28,6 +28,8 @@ NEIGHBOUR_MESSAGE = struct.Struct("=BxxxiHBB")  # ndmsg: family, index, state, f
 AF_INET = 2
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_PID, IFLA_GROUP = 1, 3, 10, 18, 19, 27
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
+IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL, IFLA_VXLAN_PORT = 1, 2, 4, 15
+VXLAN_PORT = 4789  # of IANA's registry
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST = 1, 2, 4
 NDA_DST, NDA_LLADDR = 1, 2
 
@@ -54,6 +56,15 @@ def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRe
     kind = text(IFLA_INFO_KIND, "veth") + attribute(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, peer))
     body += attribute(IFLA_LINKINFO, kind)
     return request(RTM_NEWLINK, CREATE | EXCL, body, f"link {made.a.name} to {made.b.name}")
+
+
+def tunnel(made: Tunnel, pid: int) -> NetlinkRequest:
+    """Return an end of a trunk in the namespace of `pid`, whose frames leave this namespace in UDP packets; it is down."""
+    data = u32(IFLA_VXLAN_ID, made.number) + attribute(IFLA_VXLAN_GROUP, made.there.packed)
+    data += attribute(IFLA_VXLAN_LOCAL, made.here.packed) + attribute(IFLA_VXLAN_PORT, struct.pack(">H", VXLAN_PORT))
+    body = _end(made.end) + u32(IFLA_NET_NS_PID, pid) + u32(IFLA_GROUP, CABLE_GROUP)
+    body += attribute(IFLA_LINKINFO, text(IFLA_INFO_KIND, "vxlan") + attribute(IFLA_INFO_DATA, data))
+    return request(RTM_NEWLINK, CREATE | EXCL, body, f"VXLAN {made.number} of {made.end.name} to {made.there}")
 
 
 def _end(end: CableEnd) -> bytes:

@@ -85,9 +85,19 @@ class Bridge:
     mac: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """An end of a trunk whose other end is on another machine: frames reach it in UDP packets between the two (VXLAN)."""
+
+    end: CableEnd
+    number: int  # of the trunk, at both ends
+    here: ipaddress.IPv4Address
+    there: ipaddress.IPv4Address
+
+
 @dataclass(frozen=True)
 class CampusPlan:
-    """Every object of a campus."""
+    """Every object of a campus, or of the part of it that one machine carries."""
 
     spec: Campus
     bridges: dict[str, Bridge]  # by switch
@@ -95,6 +105,7 @@ class CampusPlan:
     trunks: tuple[Cable, ...]
     # OpenFlow switches by name, each with the cable to the bridge of its hosts (end a there), if it has hosts
     openflow: dict[str, Cable | None] = field(default_factory=dict)
+    tunnels: tuple[Tunnel, ...] = ()
 
     @property
     def cables(self) -> tuple[Cable, ...]:
@@ -104,7 +115,7 @@ class CampusPlan:
     @cached_property
     def fabric_ends(self) -> dict[int, CableEnd]:
         """Every end that is a switch's port, by interface number."""
-        ends = [c.a for c in self.cables] + [t.b for t in self.trunks]
+        ends = [c.a for c in self.cables] + [t.b for t in self.trunks] + [t.end for t in self.tunnels]
         return {end.ifindex: end for end in ends}
 
     @cached_property
@@ -130,6 +141,8 @@ class CampusPlan:
         unknown = [node for node in (a, b) if node not in nodes]
         if unknown:
             raise SpecError("link", unknown[0], "the name of a host or a switch")
+        if b in self.spec.neighbours[a]:
+            raise SpecError("link", f"{a}-{b}", "a link both of whose ends are on this machine")
         raise SpecError("link", f"{a}-{b}", f"a link of {a}: to {', '.join(sorted(self.spec.neighbours[a]))}")
 
     def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> LinkShape:
@@ -138,6 +151,30 @@ class CampusPlan:
             end.shape,
             rate_bytes_per_s=round(rate_bytes_per_s),
             reserve_bytes_per_s=round(self.spec.research_reserve.reserve_bytes_per_s(rate_bytes_per_s)),
+        )
+
+    def part(self, machine: str) -> CampusPlan:
+        """Return the part that one machine carries, of a plan of the whole. SpecError: there is no such machine."""
+        addresses = {each.name: ipaddress.IPv4Address(each.address) for each in self.spec.machines}
+        if machine not in addresses:
+            allowed = f"one of {sorted(addresses)}" if addresses else "nothing: the campus names no [machines]"
+            raise SpecError("machine", machine, allowed)
+        place = self.spec.machine_of
+        trunks, tunnels = [], []
+        for trunk in self.trunks:
+            match [end for end in (trunk.a, trunk.b) if place[end.node] == machine]:
+                case [_, _]:
+                    trunks.append(trunk)
+                case [end]:
+                    far = trunk.b if end is trunk.a else trunk.a
+                    tunnel = Tunnel(end, trunk.a.ifindex, addresses[machine], addresses[place[far.node]])
+                    tunnels.append(tunnel)
+        return replace(
+            self,
+            bridges={switch: made for switch, made in self.bridges.items() if place[switch] == machine},
+            host_cables={host: cable for host, cable in self.host_cables.items() if place[host] == machine},
+            trunks=tuple(trunks),
+            tunnels=tuple(tunnels),
         )
 
     def with_cable(self, changed: Cable) -> CampusPlan:

@@ -130,6 +130,7 @@ class KernelCampus:
                 with self.phases.timed("delay_line"):
                     in_thread(partial(self._build_far_halves, cut, self.line.start(ledger)))
             check()
+            in_thread(self._build_tunnels)
             in_thread(self._build_fabric)
             check()
             in_thread(self._build_hosts)
@@ -159,6 +160,12 @@ class KernelCampus:
             finally:
                 loaders.shutdown(cancel_futures=True)
 
+    def _build_tunnels(self) -> None:
+        """Build what leads to other machines: by its nature from this machine's own namespace."""
+        if self.plan.tunnels:
+            with NetlinkSocket() as socket, self.phases.timed("tunnels"):
+                socket.send([link_requests.tunnel(each, self.fabric_pid) for each in self.plan.tunnels])
+
     def _build_fabric(self) -> None:
         linux.enter_network_of(self.fabric_pid)
         self._fabric.prepare()
@@ -182,9 +189,9 @@ class KernelCampus:
             self._fabric.build_switches(socket, self.plan, self.phases.timed)
 
     def _build_hosts(self) -> None:
-        for host in self.plan.spec.hosts:
-            linux.enter_network_of(self.holder_pids[host.name])
-            end = self.plan.host_cables[host.name].b
+        for name, cable in self.plan.host_cables.items():
+            host, end = self.plan.spec.host_by_name[name], cable.b
+            linux.enter_network_of(self.holder_pids[name])
             batch = [
                 link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
                 link_requests.address(end.ifindex, host.address, SUBNET.prefixlen, end.name),

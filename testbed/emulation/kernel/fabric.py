@@ -49,6 +49,7 @@ class BridgeFabric:
             made.append(_cable(trunk, a, None, line_pid))
             if b:
                 made.append(link_requests.enslave(trunk.b, b))
+        made += [link_requests.enslave(each.end, plan.bridges[each.end.node]) for each in plan.tunnels]
         with timed("veth"):
             socket.send(made)
         with timed("htb"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import linux
-from testbed.emulation.description.plan import CableEnd, CampusPlan
+from testbed.emulation.description.plan import FIRST_PORT_IFINDEX, CableEnd, CampusPlan
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel import attachment
 from testbed.emulation.netlink import NetlinkSocket
@@ -136,16 +136,19 @@ class PortEnforcement:
         from bpf.errors import BpfError
 
         try:
-            self._program = ports.load_port_program(len(self._plan.host_cables))
+            self._program = ports.load_port_program(1 + max(map(self._number, self._plan.host_cables), default=0))
         except BpfError as error:
             raise SetupError(f"BPF program of the hosts' ports: {error}") from error
         self._program_id = attachment.program_id(self._program.fd)
-        for number, (host, cable) in enumerate(self._plan.host_cables.items()):
+        for host, cable in self._plan.host_cables.items():
             address, (link, own) = self._plan.spec.host_by_name[host].address, self._limits(cable.b.shape)
             rule = ports.PortRule(
                 mac=cable.b.mac, ipv4=address, link=link, own=own, checkpoints_apart=cable.b.shape.borrows
             )
-            self._program.table.set(number, rule)
+            self._program.table.set(self._number(host), rule)
+
+    def _number(self, host: str) -> int:
+        return self._plan.host_cables[host].a.ifindex - FIRST_PORT_IFINDEX
 
     def _limits(self, shape: LinkShape) -> tuple[Limit, Limit | None]:
         """Return a host's rate limits, of all traffic and of the testbed's own classes, for this shape of its cable."""
@@ -161,7 +164,7 @@ class PortEnforcement:
     def change(self, host: str, shape: LinkShape) -> None:
         """Hold the host's port to another shape of the host's end, while it is in use; KernelMismatch if it did not take."""
         assert self._program is not None
-        number, wanted = list(self._plan.host_cables).index(host), self._limits(shape)
+        number, wanted = self._number(host), self._limits(shape)
         self._program.table.set_limits(number, *wanted)
         found = self._program.table.limits(number)
         if found != wanted:
@@ -189,13 +192,13 @@ class PortEnforcement:
         """Return the switch's limits on a host, of all traffic and of the testbed's own classes; KeyError as `counters`."""
         if self._program is None:
             raise KeyError(host)
-        return self._program.table.limits(list(self._plan.host_cables).index(host))
+        return self._program.table.limits(self._number(host))
 
     def counters(self, host: str) -> PortCounters:
         """Return the traffic that the switch took from a host, and dropped; KeyError: no such host or not loaded."""
         if self._program is None:
             raise KeyError(host)
-        return self._program.table.counters(list(self._plan.host_cables).index(host))
+        return self._program.table.counters(self._number(host))
 
     def close(self) -> None:
         """Close the descriptors; the kernel keeps what is attached until the ports are gone."""

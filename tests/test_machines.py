@@ -1,0 +1,214 @@
+"""A campus over several machines: which part stands where, and trunks between two namespaces that stand for machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.description.plan import plan
+from testbed.errors import SetupError, SpecError
+from tests.doc_pages import blocks
+from tests.emulation_campuses import kernel
+from topologies import files
+
+HOSTS = """
+name = "two"
+buildings = ["north", "south"]
+switches = [
+  { name = "core", tier = "core" },
+  { name = "n1", tier = "access", building = "north", link_to = "core", rate = "1 Gbit/s" },
+  { name = "s1", tier = "access", building = "south", link_to = "core", rate = "200 Mbit/s" },
+]
+hosts = [
+  { name = "h1", building = "north", gpu_model = "gpu", link_to = "n1", rate = "1 Gbit/s", address = "10.0.1.1" },
+  { name = "h2", building = "south", gpu_model = "gpu", link_to = "s1", rate = "1 Gbit/s", address = "10.2.0.1" },
+  { name = "h3", building = "south", gpu_model = "gpu", link_to = "s1", rate = "1 Gbit/s", address = "10.2.0.2" },
+  { name = "head", building = "north", role = "coordinator", link_to = "n1", rate = "1 Gbit/s", address = "10.0.0.1" },
+]
+
+[gpu_models.gpu]
+memory = "24 GB"
+compute_capability = 8.6
+"""
+[MACHINES], [BUILDS] = (blocks("docs/several_machines.md", language) for language in ("toml", "python"))
+TWO = HOSTS + MACHINES.text
+PART = """
+import json, sys
+from testbed import linux
+linux.unshare(linux.CLONE_NEWNET)
+print(json.dumps("ready"), flush=True)
+sys.stdin.readline()
+from testbed.emulation.campus import LiveCampus
+from testbed.errors import TestbedError
+try:
+    with LiveCampus(sys.argv[1], machine=sys.argv[2]) as net:
+        print(json.dumps(net.id), flush=True)
+        for line in sys.stdin:
+            host, _, command = line.strip().partition(" ")
+            print(json.dumps(net[host].cmd(command)), flush=True)
+except TestbedError as error:
+    print(json.dumps(str(error)), flush=True)
+"""
+
+
+class Part:
+    """A process in a network namespace of its own, as on a machine; it builds its part when told to."""
+
+    def __init__(self, campus: Path, machine: str) -> None:
+        command = [sys.executable, "-c", PART, str(campus), machine]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.read() == "ready"
+
+    def tell(self, words: str) -> None:
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+
+    def read(self) -> str:
+        return json.loads(self.process.stdout.readline())
+
+    def cmd(self, words: str) -> str:
+        self.tell(words)
+        return self.read()
+
+    def machine(self, script: str) -> None:
+        """Run a script in the machine's own namespace."""
+        inside = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net", "sh", "-ec", script]
+        subprocess.run(inside, check=True, timeout=20)
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+
+
+@contextmanager
+def two_machines(tmp_path: Path, mtu: int = 1600) -> Iterator[tuple[Part, Part]]:
+    campus = tmp_path / "two.toml"
+    campus.write_text(TWO)
+    with ExitStack() as last:
+        parts = []
+        for machine in ("m1", "m2"):
+            parts.append(Part(campus, machine))
+            last.callback(parts[-1].end)
+        first, second = parts
+        peer = f"peer name u2 mtu {mtu} netns {second.process.pid}"
+        first.machine(
+            f"ip link add u1 mtu {mtu} type veth {peer}; ip addr add 192.168.77.1/24 dev u1; ip link set u1 up"
+        )
+        second.machine("ip addr add 192.168.77.2/24 dev u2; ip link set u2 up")
+        yield first, second
+
+
+def test_each_machine_plans_its_part_and_both_ends_of_a_trunk_between_them_agree() -> None:
+    whole = plan(files.loads(TWO))
+    north, south = whole.part("m1"), whole.part("m2")
+    assert list(north.host_cables) == ["h1", "head"]
+    assert list(south.host_cables) == ["h2", "h3"]
+    assert sorted([*north.bridges, *south.bridges]) == ["core", "n1", "s1"]
+    assert [t.link.a for t in (*north.trunks, *south.trunks)] == ["n1"]
+    [a], [b] = north.tunnels, south.tunnels
+    assert (a.number, a.here, a.there) == (b.number, b.there, b.here)
+    assert (a.end.node, b.end.node) == ("core", "s1")
+    ends = {**north.fabric_ends, **south.fabric_ends}
+    assert ends == whole.fabric_ends  # the same names, numbers, addresses and shapes as on one machine
+    assert files.loads(files.dumps(whole.spec)) == whole.spec
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ('buildings = ["south"]', "buildings = []\n", "machines"),
+        ('buildings = ["south"]', 'buildings = ["north", "south"]\n', "each only once"),
+        ("192.168.77.2", "192.168.77.1", "each only once"),
+        ("192.168.77.2", "nowhere", "an IPv4 address"),
+        ('rate = "200 Mbit/s"', 'rate = "200 Mbit/s", delay = "5 ms"', "between machines"),
+        ('name = "h3", building = "south"', 'name = "h3", building = "north"', "the machine of its switch"),
+        ('name = "two"', 'name = "two"\nfabric = "openvswitch"', 'fabric = "bridge"'),
+    ],
+)
+def test_what_cannot_be_parted_is_refused(old: str, new: str, wrong: str) -> None:
+    assert old in TWO
+    with pytest.raises(SpecError, match=wrong):
+        files.loads(TWO.replace(old, new))
+
+
+def test_a_part_is_named_where_a_campus_has_machines_and_nowhere_else() -> None:
+    with pytest.raises(SetupError, match="stands on 2 machines"):
+        LiveCampus(files.loads(TWO))
+    with pytest.raises(SpecError, match=r"'m1', 'm2'"):
+        LiveCampus(files.loads(TWO), machine="m3")
+    with pytest.raises(SpecError, match=r"names no \[machines\]"):
+        LiveCampus(files.campus54(), machine="m1")
+
+
+class TestKernel:
+    pytestmark = kernel
+
+    def test_hosts_of_two_machines_reach_one_another_at_the_trunks_rate(self, tmp_path: Path) -> None:
+        with two_machines(tmp_path) as (north, south):
+            for part in (north, south):
+                part.tell("build")
+            campuses = [part.read() for part in (north, south)]
+            assert len(set(campuses)) == 2
+            assert "0% packet loss" in north.cmd("h1 ping -c 3 -i 0.2 10.2.0.1")
+            assert "0% packet loss" in south.cmd("h3 ping -c 3 -i 0.2 10.0.0.1")
+            server = "import socket; s = socket.create_server(('', 7001)); c = s.accept()[0]"
+            counts = "import time; c.recv(1); t = time.monotonic(); n = 0"
+            loop = "exec('while (p := len(c.recv(1 << 20))): n += p')"
+            says = "print(round(8e-6 * n / (time.monotonic() - t), 1))"
+            south.tell(f'h2 {sys.executable} -c "{server}; {counts}; {loop}; {says}"')
+            client = "import socket, time; time.sleep(1); s = socket.create_connection(('10.2.0.1', 7001))"
+            sends = "t = time.monotonic(); exec('while time.monotonic() < t + 2: s.sendall(bytes(65536))')"
+            north.cmd(f'h1 {sys.executable} -c "{client}; {sends}"')
+            mbit_per_s = float(south.read())
+            assert 150.0 < mbit_per_s <= 200.0, mbit_per_s
+            # an address that is not the host's own is refused at its switch, as on one machine
+            north.cmd("h1 ip addr add 10.0.0.99/8 dev h1-eth0")
+            assert "100% packet loss" in north.cmd("h1 ping -c 2 -i 0.2 -W 1 -I 10.0.0.99 10.2.0.1")
+
+    @pytest.mark.parametrize(
+        ("mtu", "address", "wrong"),
+        [
+            (1500, "192.168.77.1", "MTU of 1500: trunks to other machines need 1550"),
+            (1600, "192.168.77.9", "no interface"),
+        ],
+    )
+    def test_a_machine_that_cannot_carry_its_part_says_why(
+        self, tmp_path: Path, mtu: int, address: str, wrong: str
+    ) -> None:
+        with two_machines(tmp_path, mtu) as (north, _):
+            if address != "192.168.77.1":
+                north.machine(f"ip addr del 192.168.77.1/24 dev u1; ip addr add {address}/24 dev u1")
+            north.tell("build")
+            assert wrong in north.read()
+
+    def test_what_the_page_has_is_a_part(self, tmp_path: Path) -> None:
+        with two_machines(tmp_path) as (north, south):
+            south.tell("build")
+            assert south.read()
+            inside = ["nsenter", f"--net=/proc/{north.process.pid}/ns/net", sys.executable, "-c", BUILDS.text]
+            done = subprocess.run(inside, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+            assert "0% packet loss" in done.stdout
+
+    def test_a_killed_part_leaves_nothing(self, tmp_path: Path) -> None:
+        with two_machines(tmp_path) as (north, south):
+            for part in (north, south):
+                part.tell("build")
+            campus = [part.read() for part in (north, south)][1]
+            south.process.kill()
+            south.process.wait()
+            subprocess.run([sys.executable, "-m", "experiments.cli", "clean"], check=True, timeout=60)
+            assert not (Path("/run/reclaimnet") / campus).exists()
+            assert not (Path("/sys/fs/bpf/reclaimnet") / campus).exists()
+            assert "0% packet loss" in north.cmd("h1 ping -c 2 -i 0.2 10.0.0.1")
