@@ -24,6 +24,7 @@ class Form(NamedTuple):
     is_one: Callable[[Any], bool]
     read: Callable[[Table, str], Any]
     text: Callable[[Any], str]
+    schema: Callable[[Callable[..., Any]], Any]  # its JSON Schema, by that of the keys of parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ class Kind:
     optional: bool = False  # None, or a key that is left out, is a value too
     form: Form | None = None
     takes: str = ""  # the kind of value, for the reference pages
+
+    @property
+    def each_once(self) -> bool:
+        """True of lists of names, of which none may come twice."""
+        return self.of is _NAMES
 
     def key(self, name: str) -> str:
         """Return the key in a file of the field `name`."""
@@ -58,7 +64,7 @@ class Kind:
             msgspec.convert(value, self.of)
         except msgspec.ValidationError:
             return f"{self.allowed}{self.limits}"
-        is_twice = isinstance(value, tuple) and self.of is _NAMES and len(set(value)) < len(value)
+        is_twice = self.each_once and isinstance(value, tuple) and len(set(value)) < len(value)
         return "names, each only once" if is_twice else None
 
     def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
@@ -178,6 +184,7 @@ def factors(about: str) -> Kind:
         lambda pairs: isinstance(pairs, tuple) and table.wrong(dict(pairs)) is None,
         lambda file, key: tuple(table.read(file, key).items()),
         lambda pairs: toml.inline((toml.key(name), plain(value)) for name, value in pairs),
+        lambda _: msgspec.json.schema(table.of),
     )
     return Kind(tuple, about, dimension=Dimension.NUMBER, form=form, takes="table of numbers")
 

@@ -28,9 +28,9 @@ from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _DURATION = keys.number(Dimension.DURATION)
-_CALENDARS = keys.Kind(dict[str, str], 'a table by host or building, such as { h1 = "18:00-08:00, weekends" }')
+CALENDARS = keys.Kind(dict[str, str], 'a table by host or building, such as { h1 = "18:00-08:00, weekends" }')
 _FACTOR = keys.number(Dimension.NUMBER, about="a number greater than 0")
-_SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
+SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
 
 
 def load(path: str | Path) -> Scenario:
@@ -60,7 +60,7 @@ def dumps(scenario: Scenario) -> str:
         f"bytes = {_FACTOR.text(scenario.scale.bytes)}",
         f"time = {_FACTOR.text(scenario.scale.time)}",
     ]
-    sections = [(f"[{key}]", getattr(scenario, key)) for key in _SECTIONS]
+    sections = [(f"[{key}]", getattr(scenario, key)) for key in SECTIONS]
     if scenario.user_jobs:
         sections = [each for each in sections if each[0] != "[jobs]" or scenario.generates_jobs]
     sections += [("[[research]]", flow) for flow in scenario.research]
@@ -93,7 +93,7 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     if keys.flag().read(table, "equal_speeds", False):
         campus = campus.of_equal_speeds
-    campus = campus.with_calendars(_CALENDARS.read(table, "lent", {}))
+    campus = campus.with_calendars(CALENDARS.read(table, "lent", {}))
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
@@ -104,7 +104,7 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
         jobs = fields.read(Jobs, generated)
     user_jobs = read_user_jobs(own, folder, jobs.dirty_fraction)
     sections: dict[str, Any] = {
-        key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items() if part is not Jobs
+        key: fields.read(part, table.table(key)) for key, part in SECTIONS.items() if part is not Jobs
     }
     research = tuple(fields.read(ResearchFlow, each) for each in table.tables("research"))
     events = tuple(fields.read(LinkEvent, each) for each in table.tables("events"))

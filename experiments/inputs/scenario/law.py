@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.numerics import gamma
 from controller.numerics.portable_math import exp, expm1, log, log1p, rounded
-from topologies import toml
+from topologies import schema, toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
 from topologies.fields import make_plain
@@ -25,6 +25,7 @@ from topologies.tables import Table
 
 _NORMAL = NormalDist()
 _SPREAD = number(Dimension.NUMBER)
+MIN_SPREAD, MAX_SPREAD = 1e-3, 1000.0
 _MIN_MASS = 1e-6  # of the law between its limits; with less, the draws would be rounding noise
 
 
@@ -82,8 +83,8 @@ class InverseLaw:
         shape = SHAPES[self.shape]
         if not 0.0 < self.typical < math.inf:
             raise SpecError(shape.typical, self.typical, "finite and greater than 0")
-        most = 1.0 if self.shape == "uniform" else 1000.0
-        if not 1e-3 <= self.spread <= most:
+        most = 1.0 if self.shape == "uniform" else MAX_SPREAD
+        if not MIN_SPREAD <= self.spread <= most:
             raise SpecError(shape.spread or "spread", self.spread, f"a number from 0.001 to {most:g}")
         if not 0.0 <= self.minimum <= self.maximum or math.isinf(self.minimum):
             raise SpecError("minimum", self.minimum, f"at least 0 and at most the maximum, {self.maximum:g}")
@@ -151,12 +152,25 @@ def law_text(law: InverseLaw, dimension: Dimension) -> str:
     return toml.inline(pairs)
 
 
+def law_schema(dimension: Dimension) -> dict[str, Any]:
+    """Return the JSON Schema of what `law_of` reads."""
+    held, typical = (schema.of_kind(number(dimension, above=above)) for above in (False, True))
+    laws = []
+    spread = {"type": "number", "minimum": MIN_SPREAD, "maximum": MAX_SPREAD}
+    for name, shape in SHAPES.items():
+        own = [shape.typical, *((shape.spread,) if shape.spread else ())]
+        values = dict.fromkeys(("minimum", "maximum"), held) | {shape.typical: typical} | dict.fromkeys(own[1:], spread)
+        laws.append(schema.table({"law": {"const": name}, **values}, ["law", *own]))
+    return {"oneOf": laws}
+
+
 def drawn(dimension: Dimension) -> Mapping[str, Any]:
     """Return metadata of a field that is an `InverseLaw`: `field(default=InverseLaw(...), metadata=drawn(Dimension.SIZE))`."""
     form = Form(
         lambda value: isinstance(value, InverseLaw),
         lambda table, key: law_of(table.table(key), dimension),
         lambda law: law_text(law, dimension),
+        lambda _: law_schema(dimension),
     )
     allowed = 'a law such as { law = "exponential", mean = ... }'
     takes = f"law of a {dimension.name.lower()}"
