@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.load import Durations, Load
-from experiments.benchmarks import bringup, scale, snapshots
+from experiments.benchmarks import bringup, scale, snapshots, trust
 from experiments.benchmarks.frame import Run, goals_table, in_fresh_process
 from experiments.benchmarks.snapshots import WAYS
 from experiments.inputs.scenario.scenario import heartbeat_s
@@ -85,6 +85,32 @@ def test_the_table_shows_every_size_and_goals_are_judged_at_500_hosts_alone() ->
     tries = [{"hosts": n, "times_faster": {"up": 3.0, "down": 9.0}} for n in (54, 500)]
     assert [goal.met for goal in bringup.goals({"runs": tries})] == [None, None, False, True]
     assert "not judged" in shown([goals_table([("bringup", bringup.goals({"runs": tries[:1]}))])])
+
+
+def test_each_size_is_played_plain_and_with_names_and_judged_beside_its_own_goal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = list[tuple[object, ...]]()
+
+    def play(module: str, hosts: int, seconds: float, kind: str, folder: Path, transfers: str) -> dict[str, object]:
+        played.append((hosts, kind, transfers))
+        slow = 1.0 if transfers == "plain" else 3.0
+        figures = {
+            "agents_registered_s": slow,
+            "memory_bytes": 1e8 * slow,
+            "cpu_agents": 0.08,
+            "decisions_p99_s": 0.001,
+        }
+        return {**figures, "valid": True, "broken": [], "reasons": []}
+
+    monkeypatch.setattr(trust, "in_fresh_process", play)
+    result = trust.measure(Run(tmp_path, hosts=(54, 500)))
+    assert len(set(played)) == 8
+    goals = {goal.what: goal.met for goal in trust.goals(result)}
+    assert goals["54 hosts: registered"] is goals["500 hosts: memory of idle agents"] is False
+    assert goals["500 hosts: registered"] is goals["500 hosts: decision, p99"] is True
+    assert "registered 1.00 s 3.00 s" in shown(trust.tables(result))
+    assert json.loads((tmp_path / "trust.json").read_text()) == result
 
 
 @pytest.mark.kernel

@@ -29,6 +29,7 @@ from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, at_size,
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
+from experiments.inputs.scenario.parts import Trust
 from experiments.inputs.traces.generated import generate
 from experiments.results.accounting import summarise
 from experiments.results.live_display import Live
@@ -134,11 +135,11 @@ def goals(result: Result) -> Iterator[Goal]:
         yield at_size(Goal(what, f"<= {shape.format(goal)}", shape.format(found), met), run["hosts"])
 
 
-def play(hosts: int, seconds: float, kind: str, folder: Path) -> dict[str, Any]:
-    """Play one run and return its figures. Needs root."""
+def play(hosts: int, seconds: float, kind: str, folder: Path, transfers: str = "sealed") -> dict[str, Any]:
+    """Play one run, `transfers` as a scenario's, and return its figures. Needs root."""
     from experiments.worlds.live.run import run_live
 
-    scenario = scale_scenario(hosts, seconds, idle=kind == "idle")
+    scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=Trust(transfers))
     with Path(os.devnull).open("w") as nowhere:
         unseen = partial(Live, scenario, Console(file=nowhere))
         played = run_live(scenario, generate(scenario), folder, unseen)
@@ -196,5 +197,5 @@ def tables(result: Result) -> Iterator[Table | str]:
 
 
 if __name__ == "__main__":
-    size, length, how, where = sys.argv[1:]
-    print(json.dumps(play(int(size), float(length), how, Path(where))))
+    size, length, how, where, *transfers = sys.argv[1:]
+    print(json.dumps(play(int(size), float(length), how, Path(where), *transfers)))

@@ -7,5 +7,5 @@ conversation.
 
 from typing import Final
 
-# of checkpoints between hosts: bytes encrypted; only the conversation; neither, as figures of the papers were played
+# of a scenario: bytes of checkpoints encrypted; only conversations; no certificates, as figures of the papers were played
 TRANSFERS: Final = ("sealed", "authenticated", "plain")

@@ -57,7 +57,7 @@ class Jobs:
 class Trust:
     """Protection of a live campus against those who share its cables; the virtual world has none."""
 
-    # between hosts: sealed, their bytes are encrypted; authenticated, only their conversation is; plain, neither: as published
+    # sealed: also the bytes of checkpoints are encrypted; authenticated: only conversations; plain: no certificates, as published
     transfers: str = choice(TRANSFERS, "sealed")
 
     def __post_init__(self) -> None:

@@ -69,6 +69,8 @@ class CoordinatorLink:
     async def stay_connected(self) -> None:
         """Connect again whenever the connection is lost, for ever."""
         pause_s = RECONNECT_S
+        if self._identity is not None:
+            self._identity.client  # noqa: B018 - OpenSSL reads a key for a millisecond: while the coordinator starts
         while True:
             stream = words = None
             try:
