@@ -34,7 +34,7 @@ PROGRAM = "etcd"  # Debian: etcd-server
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A line's value. `writer` tells a line of this process from one of another with the same epoch."""
+    """A line's value. `writer` distinguishes lines of two processes with the same epoch."""
 
     epoch: int
     writer: str
