@@ -131,6 +131,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
     _stood_s: float = 0.0  # time of the last event that stands
+    _parked: dict[str, Peer[m.ToAgent]] = field(default_factory=dict)  # of agents that wait until it leads
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _refusals: Refusals = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
@@ -291,6 +292,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             async with AsyncExitStack() as entering:
                 words, name = await entering.enter_async_context(door.entering(stream, source))
                 channel, peer = Channel(words, AGENT_IN), Peer(Channel(words, AGENT_OUT), scope)
+                if self.paired:
+                    await entering.aclose()  # its name is proved: it waits beside the line
+                    await self._until_it_leads(peer, name)
                 try:
                     hello = await self._introduction(channel, name)
                 except ProtocolError as error:
@@ -320,6 +324,19 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 reason = "connection lost"
             finally:
                 self._agent_gone(hello.host, peer, reason)
+
+    async def _until_it_leads(self, peer: Peer[m.ToAgent], name: str) -> None:
+        """Keep an agent's connection until this coordinator leads, and tell the agent; a newer one replaces it."""
+        if previous := self._parked.get(name):
+            previous.scope.cancel()
+        self._parked[name] = peer
+        try:
+            if self.leads is not None:
+                await self.leads.wait()
+            await peer.channel.send(m.Leads(self.journal.epoch))
+        finally:
+            if self._parked.get(name) is peer:
+                del self._parked[name]
 
     async def _introduction(self, channel: Channel[m.FromAgent], name: str) -> m.Hello:
         """Return the Hello of the agent of this name that may come in now. RemoteProtocolError: it may not, or sends none."""

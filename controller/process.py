@@ -141,16 +141,17 @@ class Candidate:
     async def stand(self, operators: Path) -> None:
         """Lead, once no other coordinator does; `operators` is the socket that then takes its name."""
         while True:
-            await self.catch_up(SILENT_LOOKS if self.config.follows else 1)
             try:
-                self.lead()
+                await self.catch_up(SILENT_LOOKS if self.config.follows else 1)
+                self.seize()
             except (Deposed, OSError) as error:  # of SQLite's lock, too: the one that holds it stands still
                 if not self.config.follows:
                     raise
                 LOG.warning("it does not lead: %s", error)
             else:
-                operators.rename(self.config.operator_socket)
-                return
+                break
+        self.lead()
+        operators.rename(self.config.operator_socket)
 
     async def catch_up(self, looks: int) -> None:
         """Handle again what another coordinator adds, until so many looks in a row find nothing."""
@@ -174,11 +175,14 @@ class Candidate:
         self.host.save_if_due()
         return bool(lines)
 
-    def lead(self) -> None:
-        """Write the next line, of a higher epoch, and go on where the other one ended. Deposed: another has written it."""
-        log, journal, host = self.log, self.journal, self.host
+    def seize(self) -> None:
+        """Write the next line, of a higher epoch. Deposed: another has written it."""
         # agents know epochs of journals that were put aside since
-        log.seize(max(log.epoch, len(damaged_beside(journal.path)) * EPOCHS_OF_ONE) + 1)
+        self.log.seize(max(self.log.epoch, len(damaged_beside(self.journal.path)) * EPOCHS_OF_ONE) + 1)
+
+    def lead(self) -> None:
+        """Go on where the coordinator before ended."""
+        log, journal, host = self.log, self.journal, self.host
         if log is not journal:
             self.replay.copy(Line(log.number, log.epoch, journal.last_s, None))
         for _ in range(self.replay.submitted):

@@ -311,6 +311,15 @@ class Welcome(Message, frozen=True):
     epoch: Count = 0
 
 
+class Leads(Message, frozen=True):
+    """Sent by a coordinator on a connection without a Hello, where there are two: it leads, since this epoch.
+
+    The agent answers with a Hello, and ends the other connection.
+    """
+
+    epoch: Count
+
+
 class Refused(Message, frozen=True):
     """Refusal of a connection that is not wanted; it is closed after this."""
 
@@ -456,6 +465,7 @@ class Forget(Message, frozen=True):
 ToAgent = (
     Welcome
     | Refused
+    | Leads
     | HeartbeatAck
     | StartJob
     | Expect

@@ -93,7 +93,9 @@ def facts_of(path: Path) -> Callable[[], object]:
 def recovery_of(path: Path) -> Callable[[], object]:
     async def recover(journal: Journal) -> None:
         beside = path.with_suffix(".sock")
-        Candidate(CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1"), journal).lead()
+        candidate = Candidate(CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1"), journal)
+        candidate.seize()
+        candidate.lead()
 
     def read() -> None:
         with closing(Journal(path)) as journal:

@@ -202,6 +202,7 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
     async def resume() -> tuple[int, list[str]]:
         candidate = _resumed(config)
         with closing(candidate):
+            candidate.seize()
             candidate.lead()
             assert candidate.log.epoch > 1 << 32, "no agent knows a higher one"
             kept = sum(line.event is not None for line in candidate.journal.follow())

@@ -15,6 +15,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from testbed.errors import SetupError
 
 PREFIX = "reclaimnet"
 ANSWER_S = 0.25  # of a member: its own leader may be dead
+PATIENCE_S = 1.0  # with all members, which may be choosing a leader
 AGAIN_S = 0.02  # pause before the next member is asked
 BEAT_MS, ELECTION_MS = 50, 500  # of etcd's members among themselves
 QUOTA_BYTES, MAX_REQUEST_BYTES = 2 << 30, 8 << 20
@@ -48,10 +50,10 @@ _BATCHES: msgspec.msgpack.Decoder[Batch] = msgspec.msgpack.Decoder(Batch)
 class EtcdLog:
     """The log of the coordinators that ask these members; `name` is this coordinator's.
 
-    OSError: no member answers within `patience_s`; where that is None, writing waits until one does.
+    OSError: no member answers within `patience_s`; but what was decided waits until one does.
     """
 
-    def __init__(self, members: Sequence[tuple[str, int]], name: str, patience_s: float | None = None) -> None:
+    def __init__(self, members: Sequence[tuple[str, int]], name: str, patience_s: float = PATIENCE_S) -> None:
         self.number = self.epoch = 0
         self.last_s = 0.0
         self._members, self._name, self._patience_s = list(members), name, patience_s
@@ -61,19 +63,19 @@ class EtcdLog:
     def append(self, entries: Iterable[Entry]) -> int:
         """Write events as one line; return the number of the last, when it stands. Deposed."""
         events = [(at_s, event) for at_s, event, _ in entries]
-        self._create(Batch(self.epoch, self._writer, events))
+        self._create(Batch(self.epoch, self._writer, events), inf)
         return self.number
 
     def seize(self, epoch: int) -> None:
         """Write the next line, as the first of a higher epoch. Deposed: another has written it."""
-        self._create(Batch(epoch, self._writer, []))
+        self._create(Batch(epoch, self._writer, []), self._patience_s)
 
     def follow(self, after: int) -> Iterator[Line]:
         """Yield lines beyond that number, in order. SetupError: some have been pruned. OSError."""
         while True:
             end = f"{PREFIX}/line0"  # the character after /
             asked = {"key": _key(after + 1), "range_end": _text(end), "limit": LINES}
-            found = self._ask("range", asked, self._patience_s or ANSWER_S * len(self._members)).get("kvs", [])
+            found = self._ask("range", asked, self._patience_s).get("kvs", [])
             for each in found:
                 number, batch = int(b64decode(each["key"]).split(b"/")[-1]), _BATCHES.decode(b64decode(each["value"]))
                 if number != after + 1:
@@ -88,10 +90,9 @@ class EtcdLog:
 
     def prune(self, before: int) -> None:
         """Drop lines before that number, as far as the other coordinator has read them, too. OSError."""
-        patience_s = self._patience_s or ANSWER_S
+        patience_s, marks = self._patience_s, {"key": _text(f"{PREFIX}/read/"), "range_end": _text(f"{PREFIX}/read0")}
         self._ask("put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
-        marks = self._ask("range", {"key": _text(f"{PREFIX}/read/"), "range_end": _text(f"{PREFIX}/read0")}, patience_s)
-        read = [int(b64decode(each["value"])) for each in marks["kvs"]]
+        read = [int(b64decode(each["value"])) for each in self._ask("range", marks, patience_s)["kvs"]]
         if len(read) > 1:
             gone = {"key": _key(0), "range_end": _key(min(read))}
             dropped = self._ask("deleterange", gone, patience_s)
@@ -104,8 +105,8 @@ class EtcdLog:
             self._connection.close()
             self._connection = None
 
-    def _create(self, batch: Batch) -> None:
-        """Create the next line, however often that takes. Deposed."""
+    def _create(self, batch: Batch, patience_s: float) -> None:
+        """Create the next line, however often that takes. Deposed, OSError."""
         number, value = self.number + 1, _ENCODER.encode(batch)
         key = _key(number)
         there = {"request_range": {"key": key}}
@@ -114,7 +115,7 @@ class EtcdLog:
             "success": [{"request_put": {"key": key, "value": b64encode(value).decode()}}],
             "failure": [there],
         }
-        done = self._ask("txn", creates, self._patience_s)
+        done = self._ask("txn", creates, patience_s)
         if not done.get("succeeded"):  # an earlier try may have been mine
             found = done["responses"][0]["response_range"]["kvs"][0]
             if b64decode(found["value"]) != value:
@@ -123,7 +124,7 @@ class EtcdLog:
         if batch.events:
             self.last_s = batch.events[-1][0]
 
-    def _ask(self, what: str, body: dict[str, Any], patience_s: float | None) -> dict[str, Any]:
+    def _ask(self, what: str, body: dict[str, Any], patience_s: float) -> dict[str, Any]:
         """Return a member's answer; of the next, if it does not answer soon. OSError: none did for so long."""
         data, began_s = json.dumps(body).encode(), time.monotonic()
         path = f"/v3/kv/{what}"
@@ -143,7 +144,7 @@ class EtcdLog:
                 why = str(error) or type(error).__name__
             self.close()
             self._members.append(self._members.pop(0))
-            if patience_s is not None and time.monotonic() - began_s > patience_s:
+            if time.monotonic() - began_s > patience_s:
                 raise OSError(f"etcd does not answer: {why}")
             time.sleep(AGAIN_S)
 

@@ -22,6 +22,7 @@ class AgentConfig:
     coordinator: tuple[str, int]
     directory: Path
     data_port: int = DATA_PORT
+    standby: tuple[str, int] | None = None  # the second coordinator, where there is one
     gpus: int = 1  # of this host: the slots in which jobs run
     pin_dir: Path | None = None
     owner_socket: Path | None = None

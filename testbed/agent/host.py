@@ -87,7 +87,12 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         )
         identity = None if config.credentials is None else Identity(config.credentials)
         self.link = CoordinatorLink(
-            config.coordinator, self.kernel, self.handle, network=self._network, identity=identity
+            config.coordinator,
+            self.kernel,
+            self.handle,
+            network=self._network,
+            identity=identity,
+            standby=config.standby,
         )
         self.transfers = Transfers(
             self.store,

@@ -12,12 +12,13 @@ from experiments.inputs.scenario.law import InverseLaw, drawn
 from testbed.trust import TRANSFERS
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.fields import check, choice, names, numbers, optional, quantity, whole
+from topologies.fields import check, choice, flag, names, numbers, optional, quantity, whole
 from topologies.keys import flag as true_or_false
 from topologies.keys import number
 from topologies.units import MBIT_PER_S
 
 D = Dimension
+JOURNALS = ("sqlite", "etcd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class Trust:
 
     # sealed: also the bytes of checkpoints are encrypted; authenticated: only conversations; plain: no certificates, as published
     transfers: str = choice(TRANSFERS, "sealed")
+    # where the coordinators' log is: a file of theirs, or three members of etcd, of which two keep each line
+    journal: str = choice(JOURNALS, "sqlite")
+    # a second coordinator follows the first, and leads within a second of its death
+    standby: bool = flag(False)
 
     def __post_init__(self) -> None:
         check(self, "trust")

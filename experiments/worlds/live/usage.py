@@ -66,7 +66,7 @@ class Usage:
         world = self._world
         agents = [one.process.pid for one in world.agents]
         research = [one.pid for one in world.campus.forked if one.label.startswith("research")]
-        coordinator = [] if world.coordinator is None else [world.coordinator.pid]
+        coordinator = [kept.process.pid for kept in world.coordinators]
         jobs = [job for agent in agents for job in _descendants(agent, children)]
         return {
             "builder": [os.getpid()],

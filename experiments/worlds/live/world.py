@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
+import shutil
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ from bpf.build import build
 from controller.core.policies.table import Policy, policy, policy_of
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
+from controller.persistence.etcd import PROGRAM, member
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
@@ -41,6 +43,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
+from testbed.errors import SetupError
 from testbed.identity import signal_name
 from testbed.trust import channel
 from testbed.trust.authority import Authority, domain_of
@@ -48,10 +51,14 @@ from testbed.workloads.returned import SUFFIX
 from topologies.errors import SpecError
 from topologies.spec import Campus, Host, Role
 
-COORDINATOR = "coordinator"
+COORDINATOR, STANDBY = "coordinator", "standby"
+COPY = "standby.sqlite"  # journal of the second coordinator, where the log is in etcd
+MEMBERS = 3
+ETCD_PORTS = tuple(range(2379, 2379 + 2 * MEMBERS))
 Owners = Mapping[str, int]  # host -> group
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
+BESIDE_ANOTHER_S = 3.0  # which takes over meanwhile: agents' handshakes come after that
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
 MAX_PAUSE_S = 10.0  # and what has lived for so long begins with the shortest pause again
 WATCH_PERIOD_S = 0.1
@@ -85,6 +92,16 @@ class Restarts:
 
 
 @dataclass
+class Kept:
+    """A coordinator, or a member of etcd, which is started again when it has died."""
+
+    subject: str
+    start: Callable[[], ForkedProcess]
+    process: ForkedProcess
+    restarts: Restarts
+
+
+@dataclass
 class AgentProcess:
     """The process of one agent, or of a pool of them."""
 
@@ -111,7 +128,8 @@ class LiveWorld:
     agents_per_process: int | None = None  # None: 1, or POOL_HOSTS above POOLS_ABOVE hosts
     started_s: float = field(default_factory=time.monotonic)
     agents: list[AgentProcess] = field(default_factory=list)
-    coordinator: ForkedProcess | None = None
+    coordinators: list[Kept] = field(default_factory=list)
+    members: list[Kept] = field(default_factory=list)  # of etcd
     flows: list[research.Measured] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     prober_host: str = ""
@@ -119,7 +137,6 @@ class LiveWorld:
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
     authority: Authority | None = None  # of the names of all processes; None: conversations without certificates
     habits: Habits | None = None  # of the owners; None: nothing is enforced
-    _restarts: Restarts = field(default_factory=partial(Restarts, COORDINATOR_AFTER_S))  # of the coordinator
 
     @property
     def operator_socket(self) -> Path:
@@ -155,7 +172,12 @@ class LiveWorld:
             folder.chmod(0o700)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
-        self._start_coordinator()
+        trust = self.scenario.trust
+        for number in range(MEMBERS if trust.journal == "etcd" else 0):
+            self.members.append(self._kept(f"etcd {number}", partial(self._start_member, number), RESTART_AFTER_S))
+        again_s = BESIDE_ANOTHER_S if trust.standby else COORDINATOR_AFTER_S
+        for number, subject in enumerate((COORDINATOR, STANDBY)[: 1 + trust.standby]):
+            self.coordinators.append(self._kept(subject, partial(self._start_coordinator, number), again_s))
         hosts = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
         parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
@@ -166,25 +188,46 @@ class LiveWorld:
         """Return the process of a host's agent, which may be others' too."""
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
-    def _start_coordinator(self) -> None:
-        """Start the coordinator for the first time, or to go on with its journal."""
-        host, openflow = self.campus.spec.coordinator, self.campus.openflow
+    def _kept(self, subject: str, start: Callable[[], ForkedProcess], again_s: float) -> Kept:
+        return Kept(subject, start, start(), Restarts(again_s))
+
+    def _start_member(self, number: int) -> ForkedProcess:
+        """Start a member of etcd, on the loopback of the coordinator's host: nobody else reaches that."""
+        folder = self.data / PROGRAM
+        folder.mkdir(mode=0o700, exist_ok=True)
+        argv = member(number, ETCD_PORTS, folder)
+        name = self.campus.spec.coordinator.name
+        return self.campus.fork(name, partial(os.execvp, PROGRAM, argv), label=PROGRAM, log=self._log(PROGRAM))
+
+    def leader(self) -> int:
+        """Return the process number of the coordinator that leads. OSError: none does."""
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(self.operator_socket))
+            return int(struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+    def _start_coordinator(self, number: int) -> ForkedProcess:
+        """Start a coordinator for the first time, or to go on with its journal; it follows where another one lives."""
+        host, openflow, trust = self.campus.spec.coordinator, self.campus.openflow, self.scenario.trust
+        copies = trust.journal == "etcd" and number > 0
         config = CoordinatorConfig(
             self.campus.spec,
             self.scenario.protocol,
             self.scenario.queue,
             self.scenario.seed,
-            self.journal,
+            self.out / COPY if copies else self.journal,
             self.operator_socket,
             str(host.address),
+            AGENT_PORT + number,
             started_s=self.started_s,
             secret=self.secret,
             credentials=self._credentials(channel.Role.COORDINATOR, host.name),
+            members=tuple(("127.0.0.1", port) for port in ETCD_PORTS[::2]) if trust.journal == "etcd" else (),
+            paired=trust.standby,
+            follows=any(kept.process.poll() is None for kept in self.coordinators),
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
-        self.coordinator = self.campus.fork(
-            host.name, partial(_coordinate, config), label="coordinator", log=self._log("coordinator")
-        )
+        log = self._log((COORDINATOR, STANDBY)[number])
+        return self.campus.fork(host.name, partial(_coordinate, config), label=COORDINATOR, log=log)
 
     def start_research(self) -> None:
         """Start the scenario's research flows, receivers before senders."""
@@ -230,6 +273,7 @@ class LiveWorld:
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
             transfers=self.scenario.trust.transfers,
+            standby=(str(spec.coordinator.address), AGENT_PORT + 1) if self.scenario.trust.standby else None,
             job_logs=self.out / "logs" / JOB_LOGS,
             credentials=self._credentials(channel.Role.HOST, host.name),
         )
@@ -248,10 +292,10 @@ class LiveWorld:
     def watch_processes(self) -> None:
         """Note deaths, and start again what died."""
         now_s = time.monotonic()
-        assert self.coordinator is not None
-        self._note_death(COORDINATOR, self.coordinator, self._restarts, now_s)
-        if self._restarts.due(now_s):
-            self._start_coordinator()
+        for kept in (*self.members, *self.coordinators):
+            self._note_death(kept.subject, kept.process, kept.restarts, now_s)
+            if kept.restarts.due(now_s):
+                kept.process = kept.start()
         for one in self.agents:
             self._note_death(one.subject, one.process, one.restarts, now_s)
             if one.restarts.due(now_s):
@@ -286,13 +330,13 @@ class LiveWorld:
             keeper.join()
 
     def end_coordinator(self) -> None:
-        """Ask it to end, so that its journal is whole; kill it if it does not."""
-        if self.coordinator is None or self.coordinator.poll() is not None:
-            return
-        self.coordinator.send_signal(signal.SIGTERM)
-        with suppress(TimeoutError):
-            self.coordinator.wait(END_S)
-        self.coordinator.kill()
+        """Ask all that coordinate to end, so that their journals are whole; kill one that does not."""
+        for kept in self.coordinators:
+            kept.process.terminate()
+        for kept in self.coordinators:
+            with suppress(TimeoutError):
+                kept.process.wait(END_S)
+            kept.process.kill()
 
 
 @contextmanager
@@ -326,10 +370,13 @@ def live_world(
         controller=controller,
         cut=sorted(cut),
     )
+    if scenario.trust.journal == "etcd" and shutil.which(PROGRAM) is None:
+        raise SetupError(f"{PROGRAM} is missing, and trust.journal asks for it: apt-get install etcd-server")
     require_before_start(planned.plan)  # before an older run's files go, and anything is compiled for half a minute
     out.mkdir(parents=True, exist_ok=True)
     for old in (
         *out.glob("journal.sqlite*"),
+        *out.glob(f"{COPY}*"),
         *out.glob(LOAD_FILE),
         *out.glob("research-*.bin"),
         *out.glob("logs/*.log"),

@@ -214,7 +214,7 @@ class AgentCore:
             case m.ExpectNoMore(ticket=ticket):
                 self.announced.pop(ticket, None)
                 return []
-            case m.Refused():
+            case m.Refused() | m.Leads():
                 return []
 
     # ------------------------------------------------------------ the connection

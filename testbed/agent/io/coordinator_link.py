@@ -5,12 +5,16 @@ that dies sends nothing: then what was sent and not acknowledged for `UNHEARD_MS
 goes on acknowledging (its process stands still, or the connection ends in something between) ends it, too. Heartbeats
 are answered, and an idle host sends one in half a lease. So a connection is broken if nothing comes for `SILENT_S`
 longer than that. Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
+
+Where there are two coordinators there is a connection to each, and only the one that leads gets a Hello. The other is
+parked, so that a take-over needs no handshakes.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 
@@ -34,6 +38,7 @@ UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is go
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
+BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
 LOG = logger("agent")
 OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
@@ -55,10 +60,13 @@ class CoordinatorLink:
         open_stream: Open | None = None,
         network: NetworkNamespace = OWN_NETWORK,
         identity: Identity | None = None,
+        standby: tuple[str, int] | None = None,
     ) -> None:
-        self._coordinator, self._kernel, self._handle = coordinator, kernel, handle
-        self._open = open_stream or partial(_open_tcp, coordinator, network)
-        self._identity = identity
+        self._kernel, self._handle, self._identity = kernel, handle, identity
+        addresses = [coordinator] if standby is None else [coordinator, standby]
+        self._opens = {address: open_stream or partial(_open_tcp, address, network) for address in addresses}
+        self._epoch = 0  # the highest that a coordinator has announced
+        self._turn, self._talking = trio.Lock(), trio.CancelScope()
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
     def say(self, message: m.FromAgent) -> None:
@@ -67,7 +75,12 @@ class CoordinatorLink:
             self._outbox.send_nowait(message)
 
     async def stay_connected(self) -> None:
-        """Connect again whenever the connection is lost, for ever."""
+        """Connect again whenever the connection is lost, for ever; to each coordinator."""
+        async with trio.open_nursery() as nursery:
+            for address in self._opens:
+                nursery.start_soon(self._stay_connected, address)
+
+    async def _stay_connected(self, address: tuple[str, int]) -> None:
         pause_s = RECONNECT_S
         if self._identity is not None:
             self._identity.client  # noqa: B018 - OpenSSL reads a key for a millisecond: while the coordinator starts
@@ -75,11 +88,11 @@ class CoordinatorLink:
             stream = words = None
             try:
                 with trio.fail_after(CONNECT_S):
-                    words = stream = await self._open()
+                    words = stream = await self._opens[address]()
                     if self._identity is not None:
                         words, _ = await opened(stream, self._identity, Role.COORDINATOR)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, ProtocolError) as error:
-                LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
+                LOG.info("no coordinator at %s: %s", address, error or "no answer")
                 if stream is not None:
                     await trio.aclose_forcefully(stream)
                 words = None
@@ -91,12 +104,34 @@ class CoordinatorLink:
 
     async def _talk(self, stream: trio.abc.Stream) -> None:
         """Serve a connection from its first message to its last."""
-        self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
+        try:
+            with self._kernel.as_metadata(beneath(stream)), suppress(*BROKEN, ProtocolError):
+                if len(self._opens) == 1 or await self._is_led(arriving):
+                    self._talking.cancel()
+                    async with self._turn:
+                        await self._converse(stream, arriving)
+        finally:
+            await trio.aclose_forcefully(beneath(stream))
+
+    async def _is_led(self, arriving: Channel[m.ToAgent]) -> bool:
+        """Return, when the coordinator there leads, whether it has led last."""
+        message = await arriving.receive()
+        return isinstance(message, m.Leads) and self._is_latest(message.epoch)
+
+    def _is_latest(self, epoch: int) -> bool:
+        if epoch < self._epoch:
+            LOG.warning("a coordinator of epoch %d is refused: another leads since %d", epoch, self._epoch)
+        self._epoch = max(epoch, self._epoch)
+        return epoch == self._epoch
+
+    async def _converse(self, stream: trio.abc.Stream, arriving: Channel[m.ToAgent]) -> None:
+        """Send what there is, and pass on what arrives, until the connection ends or another coordinator leads."""
+        self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         silent_s = SILENT_S
         self._handle(ev.Connected())
         try:
-            with self._kernel.as_metadata(beneath(stream)):
+            with trio.CancelScope() as self._talking:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(Channel(stream, OUT).send_each, unsent)
                     message: m.ToAgent | None = None
@@ -110,17 +145,18 @@ class CoordinatorLink:
                         if isinstance(message, m.Refused):
                             LOG.error("the coordinator refuses this agent: %s", message.reason)
                         elif isinstance(message, m.Welcome):
+                            if not self._is_latest(message.epoch):
+                                break
                             silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
                             silent_s += IDLE_SHARE * message.lease_s
                         self._handle(ev.Received(message))
                     nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
+        except* BROKEN as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
         except* ProtocolError as group:
             LOG.warning("the coordinator broke the protocol: %s", group.exceptions[0])
         finally:
             self._outbox = None
-            await trio.aclose_forcefully(beneath(stream))
         self._handle(ev.Disconnected())
 
 
