@@ -1,19 +1,17 @@
 """Three members of etcd on the loopback, for tests."""
 
-import json
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from http.client import HTTPConnection, HTTPException
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from controller.persistence.etcd import PROGRAM, member
+from controller.persistence.etcd import PROGRAM, leading, member
 
 needs_etcd = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="needs etcd (Debian: etcd-server)")
 
@@ -48,18 +46,12 @@ class Members:
     def leader(self) -> int:
         """The number of the member that leads the others."""
         ends = time.monotonic() + 20.0
-        while time.monotonic() < ends:
-            for number, (host, port) in enumerate(self.addresses):
-                with (
-                    suppress(OSError, HTTPException, KeyError),
-                    closing(HTTPConnection(host, port, timeout=1.0)) as one,
-                ):
-                    one.request("POST", "/v3/maintenance/status", b"{}")
-                    told = json.loads(one.getresponse().read())
-                    if told["leader"] == told["header"]["member_id"]:
-                        return number
-            time.sleep(0.02)
-        raise AssertionError("etcd has no leader")
+        while True:
+            try:
+                return leading(self.addresses)
+            except OSError:
+                assert time.monotonic() < ends
+                time.sleep(0.02)
 
     def close(self) -> None:
         for process in self.processes.values():

@@ -14,6 +14,7 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from math import inf
 from pathlib import Path
@@ -161,6 +162,17 @@ def member(number: int, ports: Sequence[int], folder: Path) -> list[str]:
         *(f"--heartbeat-interval={BEAT_MS}", f"--election-timeout={ELECTION_MS}"),
         *(f"--quota-backend-bytes={QUOTA_BYTES}", f"--max-request-bytes={MAX_REQUEST_BYTES}"),
     ]
+
+
+def leading(members: Sequence[tuple[str, int]]) -> int:
+    """Return which member leads the others. OSError: none."""
+    for number, (host, port) in enumerate(members):
+        with suppress(OSError, HTTPException, KeyError), closing(HTTPConnection(host, port, timeout=1.0)) as asked:
+            asked.request("POST", "/v3/maintenance/status", b"{}")
+            status = json.loads(asked.getresponse().read())
+            if status["leader"] == status["header"]["member_id"]:
+                return number
+    raise OSError("etcd has no leader")
 
 
 def _text(text: str) -> str:

@@ -42,6 +42,9 @@ def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Have two coordinators, and kill the one that leads, twice.")
+    ] = False,
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
@@ -57,7 +60,9 @@ def demo(
     from experiments.inputs.traces import trace_of
 
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
-    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out)
+    scenario = replace(scenario, trust=replace(scenario.trust, standby=standby))
+    kills = (False, False) if standby else ()
+    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out, kills)
 
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
@@ -78,13 +83,23 @@ def run(
 
 
 def _play_live(
-    scenario: Scenario, trace: Trace, group: Owners, agents_per_process: int | None, web: int | None, out: Path
+    scenario: Scenario,
+    trace: Trace,
+    group: Owners,
+    agents_per_process: int | None,
+    web: int | None,
+    out: Path,
+    kills: Sequence[bool] = (),
 ) -> ExitStatus:
-    """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
+    """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page.
+
+    `kills` as in `run_live`.
+    """
     from experiments.cli.dashboard import page_beside
     from experiments.cli.results import status_of, write_results
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
+    from experiments.results.takeovers import take_overs
     from experiments.worlds.live.run import run_live
 
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
@@ -95,10 +110,12 @@ def _play_live(
         lambda: Live(scenario, console),
         owners=group or {},
         agents_per_process=agents_per_process,
+        kills=kills,
         beside=lambda world: page_beside(console, world.campus.id, web),
     )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"
+    said = "\n".join([said, *map(str, take_overs(outcome.facts, outcome.context.deaths))])
     summary = write_results(console, out, outcome, provenance(scenario), said)
     return status_of(summary)
 

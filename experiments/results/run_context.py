@@ -84,6 +84,9 @@ class SwitchProbe:
     connections_admitted: int
 
 
+COORDINATORS = ("coordinator", "standby")  # the second: where there are two
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """A process that ended before its time: an agent, the coordinator, a workload."""

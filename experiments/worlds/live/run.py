@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,6 +58,7 @@ class LiveRun:
     display: Live
     ended: str = COMPLETED
     ended_at_s: float = 0.0
+    kills: Sequence[bool] = ()
     used: dict[str, float] = field(default_factory=dict)  # see `Usage`; of a run that was not cut short
 
     def __post_init__(self) -> None:
@@ -83,6 +84,7 @@ class LiveRun:
             nursery.start_soon(self._change_links, begin_s)
             nursery.start_soon(self._watch_network)
             nursery.start_soon(self._poll_status)
+            nursery.start_soon(self._kill_leaders, begin_s)
             await trio.sleep_until(begin_s + duration_s)
             self.used = usage.shares() | usage.memory_bytes()
             nursery.cancel_scope.cancel()
@@ -200,6 +202,11 @@ class LiveRun:
                 self.world.habits.look()
             await trio.sleep(WATCH_PERIOD_S)
 
+    async def _kill_leaders(self, begin_s: float) -> None:
+        for number, of_etcd in enumerate(self.kills, 1):
+            await trio.sleep_until(begin_s + number / (len(self.kills) + 1) * self.scenario.duration_s)
+            self.world.kill_leader(of_etcd=of_etcd)
+
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
@@ -238,12 +245,14 @@ def run_live(
     owners: Owners | None = None,
     agents_per_process: int | None = None,
     switches_hold: bool = True,
+    kills: Sequence[bool] = (),
     beside: Callable[[LiveWorld], AbstractContextManager[object]] = nullcontext,
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. `owners` as in `owners_of`;
-    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (for a
+    `agents_per_process` and `switches_hold` as in `live_world`. `kills`: of the coordinator that leads, as many, evenly;
+    True is one of etcd's leader, too. `beside` is entered while the scenario is played (for a
     live page). SetupError: the machine cannot play it. SpecError: only the virtual world can play the system, or the
     trace's background.
     """
@@ -270,7 +279,7 @@ def run_live(
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
         with monitor, display() as shown, beside(world):
-            run = LiveRun(played, played_trace, world, shown)
+            run = LiveRun(played, played_trace, world, shown, kills=kills)
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
         measured = monitor.verdict()

@@ -28,11 +28,11 @@ from bpf.build import build
 from controller.core.policies.table import Policy, policy, policy_of
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
-from controller.persistence.etcd import PROGRAM, member
+from controller.persistence.etcd import PROGRAM, leading, member
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
-from experiments.results.run_context import Death
+from experiments.results.run_context import COORDINATORS, Death
 from experiments.worlds.live import probe, research
 from experiments.worlds.live.habits import Habits
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
@@ -45,16 +45,18 @@ from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.errors import SetupError
 from testbed.identity import signal_name
+from testbed.namespaces import NetworkNamespace
 from testbed.trust import channel
 from testbed.trust.authority import Authority, domain_of
 from testbed.workloads.returned import SUFFIX
 from topologies.errors import SpecError
 from topologies.spec import Campus, Host, Role
 
-COORDINATOR, STANDBY = "coordinator", "standby"
+COORDINATOR, STANDBY = COORDINATORS
 COPY = "standby.sqlite"  # journal of the second coordinator, where the log is in etcd
 MEMBERS = 3
 ETCD_PORTS = tuple(range(2379, 2379 + 2 * MEMBERS))
+ETCD = tuple(("127.0.0.1", port) for port in ETCD_PORTS[::2])
 Owners = Mapping[str, int]  # host -> group
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
@@ -199,11 +201,22 @@ class LiveWorld:
         name = self.campus.spec.coordinator.name
         return self.campus.fork(name, partial(os.execvp, PROGRAM, argv), label=PROGRAM, log=self._log(PROGRAM))
 
-    def leader(self) -> int:
-        """Return the process number of the coordinator that leads. OSError: none does."""
+    def kill_leader(self, *, of_etcd: bool = False) -> None:
+        """Kill the coordinator that leads, and etcd's leader with it. OSError: none leads."""
         with socket.socket(socket.AF_UNIX) as asked:
             asked.connect(str(self.operator_socket))
-            return int(struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+            pid, _, _ = struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        killed = [next(kept for kept in self.coordinators if kept.process.pid == pid)]
+        if of_etcd:
+            holder = self.campus.kernel.holder_pids[self.campus.spec.coordinator.name]
+            with NetworkNamespace.of_process(holder).entered():
+                killed.append(self.members[leading(ETCD)])
+        now_s = time.monotonic()
+        for kept in killed:
+            kept.process.kill()
+        for kept in killed:
+            kept.process.wait(END_S)
+            self._note_death(kept.subject, kept.process, kept.restarts, now_s)
 
     def _start_coordinator(self, number: int) -> ForkedProcess:
         """Start a coordinator for the first time, or to go on with its journal; it follows where another one lives."""
@@ -221,7 +234,7 @@ class LiveWorld:
             started_s=self.started_s,
             secret=self.secret,
             credentials=self._credentials(channel.Role.COORDINATOR, host.name),
-            members=tuple(("127.0.0.1", port) for port in ETCD_PORTS[::2]) if trust.journal == "etcd" else (),
+            members=ETCD if trust.journal == "etcd" else (),
             paired=trust.standby,
             follows=any(kept.process.poll() is None for kept in self.coordinators),
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
