@@ -18,7 +18,7 @@ OSError too, since a disk's would be taken for a peer's.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +41,7 @@ from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.lines import Entry
 from controller.persistence.snapshot import freeze, program
+from controller.registrar import Registrar
 from testbed import messages as m
 from testbed.bounds import quoted
 from testbed.driver import Driver
@@ -54,6 +55,7 @@ from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_
 from topologies.spec import DirectedLink
 
 AGENT_PORT = 710  # below 1024, as is DATA_PORT: no user of the host takes it while its program is being started again
+DESK_PORT = AGENT_PORT + 5  # for operators of other machines, and for parties that join
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 # handshakes and Hellos under way, of one address (an agent may have an old connection)
 UNKNOWN_OF_ONE = 4
@@ -71,10 +73,10 @@ TRY_AGAIN_AFTER_S = 0.1  # of decisions, where the core had no bytes: a try take
 BEAT_S = 0.1  # without a line, until a sign of life is written for the coordinator that follows
 FOLD_IN_S = 5.0  # between two: the log beside the journal grows by some 300 kB a second with 500 hosts
 LOG = logger("controller")
-ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
+ToPeer = TypeVar("ToPeer", m.FromCoordinator, m.ToOperator)
 
-AGENT_IN: Codec[m.FromAgent] = Codec(m.FromAgent)
-AGENT_OUT: Codec[m.ToAgent] = Codec(m.ToAgent)
+AGENT_IN: Codec[m.ToCoordinator] = Codec(m.ToCoordinator)
+AGENT_OUT: Codec[m.FromCoordinator] = Codec(m.FromCoordinator)
 OPERATOR_IN: Codec[m.FromOperator] = Codec(m.FromOperator)
 OPERATOR_OUT: Codec[m.ToOperator] = Codec(m.ToOperator)
 
@@ -114,7 +116,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     core: Coordinator
     journal: Journal
     draws: random.Random
-    agents: dict[str, Peer[m.ToAgent]] = field(default_factory=dict)
+    agents: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)
     operators: dict[int, Peer[m.ToOperator]] = field(default_factory=dict)
     started_s: float = field(default_factory=trio.current_time)  # time 0 of the journal
     last_s: float = 0.0  # time of its last event
@@ -127,11 +129,12 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     group: GroupCommit | None = None  # of a log whose lines take time to stand
     paired: bool = False  # another coordinator follows, and agents have a connection to each
     leads: trio.Event | None = None  # until then agents wait, and nothing is decided; None: from the start
+    authority: Path | None = None  # that gives names; None: nobody gets any
     network_socket: Path | None = None  # of the switches' controller, where this project's programs them
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
     _stood_s: float = 0.0  # time of the last event that stands
-    _parked: dict[str, Peer[m.ToAgent]] = field(default_factory=dict)  # of agents that wait until it leads
+    _parked: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)  # of agents that wait until it leads
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _refusals: Refusals = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
@@ -140,6 +143,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def __post_init__(self) -> None:
         self._addresses = {host.address for host in self.core.cluster.hosts.values()}
         self._refusals = Refusals(lambda *refused: self.handle(ev.PeersRefused(*refused)))
+        self._registrar: Registrar | None = None
+        self._desk = Door(self.identity, Role.OPERATOR, refusals=self._refusals, for_joiners=True)
         door = partial(Door, self.identity, Role.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
         self._door, self._strangers_door = door(), door(in_all=STRANGERS)
         if self.network_socket is not None:
@@ -150,6 +155,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         self,
         agent_listeners: list[trio.SocketListener],
         operator_listeners: list[trio.SocketListener],
+        desk_listeners: Sequence[trio.SocketListener] = (),
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled. Raises what the core raises: a broken invariant ends the run."""
@@ -160,6 +166,11 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             if self.group is not None or self.paired:
                 nursery.start_soon(self._write_all)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
+            if self.identity is not None and self.authority is not None:
+                names = self.core.cluster.names
+                self._registrar = Registrar(self.authority, self.identity, names, self.handle, self._tell_agents)
+                nursery.start_soon(self._listen, self._serve_desk, list(desk_listeners))
+                nursery.start_soon(self._registrar.keep_renewed)
             nursery.start_soon(self.wake, ev.Woke())
             nursery.start_soon(self._fold_in)
             nursery.start_soon(self._refusals.report)
@@ -257,10 +268,19 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     def _answer(self, peer: Peer[m.ToOperator], message: m.ToOperator) -> None:
         """Answer when all that was decided so far stands."""
+        self._when_all_stands(partial(peer.tell, message))
+
+    def _when_all_stands(self, then: Callable[[], None]) -> None:
         if self.group is None or self.group.idle:
-            peer.tell(message)
+            then()
         else:
-            self.group.add(None, partial(peer.tell, message))
+            self.group.add(None, then)
+
+    async def _stands(self) -> None:
+        """Wait until all that was decided so far stands."""
+        stands = trio.Event()
+        self._when_all_stands(stands.set)
+        await stands.wait()
 
     def perform(self, effect: do.Effect) -> None:
         """Send messages to connected peers; send journalled facts to the operators that watch."""
@@ -308,11 +328,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(peer.send_all)
-                    message: m.FromAgent | None = hello
+                    message: m.ToCoordinator | None = hello
+                    if self._registrar is not None:
+                        peer.tell(self._registrar.trust)
                     while message is not None:
                         if isinstance(message, m.Heartbeat):
                             self.load.reports.add(message.answered_s)
-                        self.handle(ev.AgentSaid(hello.host, message))
+                        if isinstance(message, m.Renew):
+                            peer.tell(self._names.renewed(hello.host, message))
+                        else:
+                            self.handle(ev.AgentSaid(hello.host, message))
                         heard_bytes = channel.received_bytes
                         message = await channel.receive()
                         await self._turn_of(hello.host, 1.0, channel.received_bytes - heard_bytes)
@@ -325,7 +350,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             finally:
                 self._agent_gone(hello.host, peer, reason)
 
-    async def _until_it_leads(self, peer: Peer[m.ToAgent], name: str) -> None:
+    async def _until_it_leads(self, peer: Peer[m.FromCoordinator], name: str) -> None:
         """Keep an agent's connection until this coordinator leads, and tell the agent; a newer one replaces it."""
         if previous := self._parked.get(name):
             previous.scope.cancel()
@@ -338,7 +363,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             if self._parked.get(name) is peer:
                 del self._parked[name]
 
-    async def _introduction(self, channel: Channel[m.FromAgent], name: str) -> m.Hello:
+    async def _introduction(self, channel: Channel[m.ToCoordinator], name: str) -> m.Hello:
         """Return the Hello of the agent of this name that may come in now. RemoteProtocolError: it may not, or sends none."""
         message = None
         with trio.move_on_after(HELLO_TIMEOUT_S) as patience:
@@ -366,13 +391,32 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
         await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
 
-    def _agent_gone(self, host: str, peer: Peer[m.ToAgent], reason: str) -> None:
+    def _agent_gone(self, host: str, peer: Peer[m.FromCoordinator], reason: str) -> None:
         if self.agents.get(host) is peer:
             del self.agents[host]
             if not self.ending:
                 self.handle(ev.AgentGone(host, reason))
 
-    # ------------------------------------------------------------ operators
+    # ------------------------------------------------------------ operators, and who joins
+
+    @property
+    def _names(self) -> Registrar:
+        """The registrar. RemoteProtocolError: conversations are without certificates."""
+        if self._registrar is None:
+            raise RemoteProtocolError('this campus has no names: its scenario has [trust] transfers = "plain"')
+        return self._registrar
+
+    def _tell_agents(self, message: m.Trust) -> None:
+        for agent in self.agents.values():
+            agent.tell(message)
+
+    async def _serve_desk(self, stream: trio.abc.Stream, source: str) -> None:
+        """Serve an operator of another machine, or a peer that joins, which keeps its place in line."""
+        async with self._desk.entering(stream, source) as (words, operator):
+            if not operator:
+                await self._names.serve_joiner(words, self.now_s, self._stands)
+        if operator:
+            await self._serve_operator(words, f"operator {operator}")
 
     async def _serve_operator(self, stream: trio.abc.Stream, source: str) -> None:
         self._operator_count += 1
@@ -408,6 +452,11 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 self._answer(peer, m.Noted())
                             case m.Watch():
                                 peer.watching = True
+                            case m.MakeToken():
+                                self._answer(peer, self._names.make_token(message))
+                            case m.Revoke() | m.RotateAuthority():
+                                self._names.obey(message)
+                                self._answer(peer, m.Noted())
                     nursery.cancel_scope.cancel()
             except* ProtocolError as group:
                 self._occasions.warn("operator", f"operator {number}: {_words(group)}")

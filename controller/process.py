@@ -21,7 +21,7 @@ import trio
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
-from controller.host import AGENT_PORT, CoordinatorHost
+from controller.host import AGENT_PORT, DESK_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.group_commit import GroupCommit
@@ -62,6 +62,7 @@ class CoordinatorConfig:
     follows: bool = False  # it may lead now
     # None: conversations without certificates
     credentials: Credentials | None = None
+    authority: Path | None = None  # of names; it may be a file without a name, of the process that starts this one
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
@@ -87,6 +88,9 @@ async def _main(config: CoordinatorConfig) -> None:
     host = candidate.host
     try:
         agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
+        desk = []
+        if config.authority is not None:
+            desk = await trio.open_tcp_listeners(config.port + DESK_PORT - AGENT_PORT, host=config.address)
         # takes its name when this coordinator leads
         path = config.operator_socket.with_suffix(f".{config.port}")
         path.unlink(missing_ok=True)
@@ -95,7 +99,7 @@ async def _main(config: CoordinatorConfig) -> None:
         path.chmod(0o600)
         operators.listen(64)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(host.serve, agents, [trio.SocketListener(operators)])
+            nursery.start_soon(host.serve, agents, [trio.SocketListener(operators)], desk)
             nursery.start_soon(candidate.stand, path)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 await anext(signals)
@@ -133,6 +137,7 @@ class Candidate:
             paired=config.paired,
             leads=trio.Event(),
             identity=None if config.credentials is None else Identity(config.credentials),
+            authority=config.authority,
             network_socket=config.network_socket,
         )
         if config.members:

@@ -50,6 +50,9 @@ DURATION, NUMBER, SIZE = Dimension.DURATION, Dimension.NUMBER, Dimension.SIZE
 _BIGGEST = float(LARGEST_PAYLOAD_BYTES)
 
 
+Certificates = Annotated[bytes, Meta(max_length=1 << 13)]
+
+
 class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of all messages: immutable, tagged with its class name, unknown fields refused."""
 
@@ -283,6 +286,12 @@ class PeersRefused(Message, frozen=True):
     times: Count
 
 
+class Renew(Message, frozen=True):
+    """Request for a certificate of this public key (DER), for the name under which the conversation runs."""
+
+    public_key: Certificates
+
+
 FromAgent = (
     Hello
     | Heartbeat
@@ -295,6 +304,8 @@ FromAgent = (
     | CheckpointStored
     | PeersRefused
 )
+# on the wire
+ToCoordinator = FromAgent | Renew
 
 
 # ---------------------------------------------------------------- coordinator -> agent
@@ -462,6 +473,19 @@ class Forget(Message, frozen=True):
     before: Count  # one more than a sequence may be: all
 
 
+class Issued(Message, frozen=True):
+    """The certificate that was asked for, in PEM."""
+
+    certificate: Certificates
+
+
+class Trust(Message, frozen=True):
+    """The authorities to trust, in PEM, and the names that were revoked, each with its time in seconds of the epoch."""
+
+    trusted: Certificates
+    denied: dict[Annotated[str, Meta(max_length=256)], float]
+
+
 ToAgent = (
     Welcome
     | Refused
@@ -479,6 +503,7 @@ ToAgent = (
     | CancelTransfers
     | Forget
 )
+FromCoordinator = ToAgent | Issued | Trust
 
 # ---------------------------------------------------------------- operator <-> coordinator
 
@@ -518,7 +543,26 @@ class ChangeLinks(Message, frozen=True):
     rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
-FromOperator = Submit | Cancel | JobRequest | StatusRequest | Watch | ChangeLinks
+class MakeToken(Message, frozen=True):
+    """A new token with which a host, or an operator, may join once; answered by Token, or by Refused."""
+
+    role: str
+    subject: Name
+    ttl_s: Seconds
+
+
+class Revoke(Message, frozen=True):
+    """The end of what a name's certificates are good for, and of its conversations; answered as RotateAuthority."""
+
+    role: str
+    subject: Name
+
+
+class RotateAuthority(Message, frozen=True):
+    """Another authority from now on, beside the last one; answered by Noted, or by Refused."""
+
+
+FromOperator = Submit | Cancel | JobRequest | StatusRequest | Watch | ChangeLinks | MakeToken | Revoke | RotateAuthority
 
 
 class Accepted(Message, frozen=True):
@@ -623,6 +667,12 @@ class Noted(Message, frozen=True):
     """Confirmation that the remark is in the journal."""
 
 
+class Token(Message, frozen=True):
+    """A token, to be given to who is to join."""
+
+    token: str
+
+
 class Observed(Message, frozen=True):
     """A recorded fact, as JSON (see controller/core/model/facts.py)."""
 
@@ -630,4 +680,4 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Cancelled | Rejected | SubmittedJob | Status | Noted | Observed | Refused
+ToOperator = Accepted | Cancelled | Rejected | SubmittedJob | Status | Noted | Token | Observed | Refused

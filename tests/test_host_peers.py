@@ -49,6 +49,7 @@ class Running:
     port: int
     operators: Path
     authority: Authority
+    desk: int = 0  # the port for operators of other machines and for who joins
 
     async def connect(self, source: str = "127.0.0.1", *, by_root: bool = False) -> trio.SocketStream:
         """A connection from that address."""
@@ -99,8 +100,8 @@ class Agent:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Running]:
-    """A coordinator on a port of its own."""
+async def running(folder: Path, *, gives_names: bool = False) -> AsyncIterator[Running]:
+    """A coordinator on a port of its own, and one more if it gives names."""
     core = Coordinator(three_tier(2, 1, 0), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
     for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
         host = core.cluster.hosts[name]
@@ -114,11 +115,16 @@ async def running(folder: Path) -> AsyncIterator[Running]:
     door.listen(64)
     authority = Authority.new(CAMPUS)
     identity = Identity(authority.credentials(Name(CAMPUS, Role.COORDINATOR, "coord")))
-    served = CoordinatorHost(core, journal, random.Random(2), identity=identity)
+    kept = folder / "authority.pem" if gives_names else None
+    if kept is not None:
+        authority.save(kept)
+    served = CoordinatorHost(core, journal, random.Random(2), identity=identity, authority=kept)
+    desk = await trio.open_tcp_listeners(0, host="127.0.0.1")
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(served.serve, listeners, [trio.SocketListener(door)])
-            yield Running(served, listeners[0].socket.getsockname()[1], operators, authority)
+            await nursery.start(served.serve, listeners, [trio.SocketListener(door)], desk)
+            ports = [each.socket.getsockname()[1] for each in (*listeners, *desk)]
+            yield Running(served, ports[0], operators, authority, ports[1])
             served.ending = True
             nursery.cancel_scope.cancel()
     finally:

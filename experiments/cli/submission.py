@@ -47,8 +47,8 @@ def submit_all(submitted: Sequence[Submission], campus: str | None) -> None:
     chosen = only_campus(campus)
     try:
         folder = Path(f"/proc/{chosen.owner_pid}/cwd").readlink()
-    except PermissionError as error:
-        raise SetupError("only root may hand jobs to a campus") from error
+    except OSError as error:
+        raise SetupError("only root may hand jobs to a campus, and on its machine") from error
     for source, jobs, _ in submitted:  # one that is wrong: none is handed over
         try:
             check_runs(jobs[0], folder)

@@ -44,6 +44,7 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.MigrationDegraded: "{job} cannot be moved from {source} in time: {reason}",
     f.LevelLearned: "queue level r is now {level:.3f}",
     f.WayTaken: "{source} -> {destination} goes by {nodes}",
+    f.NameChanged: "{name}: {change}",
     f.TrunksDraining: "announced to go down: {trunks}",
     f.PeersRefused: "{host} turned away {source}, {times} times: {reason}",
     f.LinkChanged: "the link {source} -> {target} now works at {rate_bytes_per_s:rate}",

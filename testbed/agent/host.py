@@ -43,6 +43,7 @@ from testbed.logs import log_level, logger
 from testbed.namespaces import NetworkNamespace
 from testbed.trust.channel import Identity
 from testbed.trust.door import Refusals
+from testbed.trust.joining import Renewal
 from testbed.workloads.launch import ForkServer, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.output import LOOK_S
@@ -63,6 +64,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
     """An AgentCore that runs over real sockets, processes, files and maps."""
 
     core: AgentCore
+    renewal: Renewal | None = None  # of its certificate; None: conversations are without
 
     def __init__(self, config: AgentConfig, network: NetworkNamespace, forks: ForkServer) -> None:
         self.config, self._network, self._forks = config, network, forks
@@ -86,12 +88,13 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             snapshots_stop=config.snapshots_stop,
         )
         identity = None if config.credentials is None else Identity(config.credentials)
+        self.renewal = None if identity is None else Renewal(identity, lambda asked: self.link.say(asked))
         self.link = CoordinatorLink(
             config.coordinator,
             self.kernel,
             self.handle,
             network=self._network,
-            identity=identity,
+            renewal=self.renewal,
             standby=config.standby,
         )
         self.transfers = Transfers(
@@ -131,6 +134,8 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             if (path := self.config.owner_socket) is not None:
                 await self._nursery.start(listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle)
             self._nursery.start_soon(self.link.stay_connected)
+            if self.renewal is not None:
+                self._nursery.start_soon(self.renewal.run)
             task_status.started()
 
     def see_owner(self) -> None:

@@ -7,9 +7,11 @@ authorities at most: so one follows another while a campus runs.
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -17,11 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from testbed.trust.channel import Credentials, Name
+from testbed.checkpoints.files import write_durably
+from testbed.errors import SetupError
+from testbed.trust.channel import SKEW_S, Credentials, Name
 
 LIFE_S: Final = 12 * 3600.0
 AUTHORITY_LIFE_S: Final = 365 * 24 * 3600.0
-SKEW_S: Final = 300.0  # by which clocks of a campus may differ
+COMMON_NAME: Final = "authority of "
 
 
 @dataclass(slots=True)
@@ -37,12 +41,39 @@ class Authority:
     def new(cls, campus: str) -> Authority:
         """Return a new authority, whose certificate it signs itself."""
         key = new_key()
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {campus}")])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{COMMON_NAME}{campus}")])
         builder = _builder(issuer, key.public_key(), key, AUTHORITY_LIFE_S).subject_name(issuer)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         return cls(
             campus, key, builder.add_extension(_usage(is_authority=True), critical=True).sign(key, hashes.SHA256())
         )
+
+    @classmethod
+    def load(cls, path: Path) -> Authority:
+        """Return the authority of a file. SetupError: it holds none."""
+        try:
+            body = path.read_bytes()
+            key = serialization.load_pem_private_key(body, None)
+            certificate, *others = x509.load_pem_x509_certificates(body)
+            [common] = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        except (OSError, ValueError) as error:
+            raise SetupError(f"{path}: no authority of a campus (`reclaimnet ca init` makes one): {error}") from error
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return cls(str(common.value).removeprefix(COMMON_NAME), key, certificate, *others[:1])
+
+    def save(self, path: Path) -> None:
+        """Write key and certificates to a file that its owner alone may read: the old content, or all of the new."""
+        body = pem_of_key(self.key) + self.trusted
+        if path.is_relative_to("/proc"):  # a file without a name
+            path.write_bytes(body)
+            return
+        aside = path.with_name(f"{path.name}.new")
+        write_durably(aside, body)
+        aside.replace(path)
+
+    def successor(self) -> Authority:
+        """Return another authority of the campus, which follows this one: both are trusted, and no earlier one."""
+        return replace(Authority.new(self.campus), other=self.certificate)
 
     @property
     def trusted(self) -> bytes:
@@ -111,3 +142,8 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def nameless_file() -> Path:
+    """Return the path of a file in memory, which is there while this process lives; the processes that it starts may read it."""
+    return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('authority', os.MFD_CLOEXEC)}")

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import ssl
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import trio
 
 from testbed.bounds import NAME_PATTERN, NAME_RULE
 from testbed.errors import RemoteProtocolError
+from testbed.wire import MessageStream
 
+SKEW_S: Final = 300.0  # by which clocks of a campus may differ: certificates are dated back by it
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)\Z")
 
 
@@ -68,14 +75,44 @@ class Credentials:
 
 @dataclass
 class Identity:
-    """Proof of a party's name to others. New `credentials` hold from the next connection on."""
+    """Proof of a party's name to others. New `credentials` hold from the next connection on.
+
+    `denied` are names that were revoked, and when: a certificate that such a name got before is no longer good.
+    """
 
     credentials: Credentials
+    denied: dict[str, float] = field(default_factory=dict)
+    # under way: the peer's name, and when its certificate was issued
+    _peers: WeakKeyDictionary[trio.SSLStream[trio.abc.Stream], tuple[str, float]] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def deny(self, denied: dict[str, float]) -> None:
+        """Deny these names and no others, and cut the conversations with them that are under way."""
+        self.denied = denied
+        for stream, (name, issued_s) in [*self._peers.items()]:
+            if issued_s <= denied.get(name, 0.0):
+                with suppress(OSError):  # it has ended
+                    socket_beneath(stream).shutdown(socket.SHUT_RDWR)
+
+    def admit(self, stream: trio.SSLStream[trio.abc.Stream], roles: Collection[Role]) -> Name:
+        """Return the name of a conversation's peer, which is cut off once that is denied.
+
+        RemoteProtocolError: it is denied already, or has none of these roles in this campus.
+        """
+        name, certificate = peer_name(stream), stream.getpeercert()
+        if name.campus != self.name.campus or name.role not in roles:
+            raise RemoteProtocolError(f"{name} has no business here")
+        issued_s = ssl.cert_time_to_seconds(str(certificate["notBefore"])) + SKEW_S
+        if issued_s <= self.denied.get(str(name), 0.0):
+            raise RemoteProtocolError(f"{name} was revoked")
+        self._peers[stream] = str(name), issued_s
+        return name
 
     def renew(self, credentials: Credentials) -> None:
         """Show another certificate, or trust other authorities, on connections made from now on."""
         self.credentials = credentials
-        for made in ("server", "client"):
+        for made in ("server", "desk", "client"):
             self.__dict__.pop(made, None)
 
     @property
@@ -88,6 +125,13 @@ class Identity:
         """The settings of connections that this party accepts."""
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.credentials)
         context.num_tickets = 0  # a third of a handshake's cost, for sessions that nobody resumes
+        return context
+
+    @cached_property
+    def desk(self) -> ssl.SSLContext:
+        """The settings of connections that a party without a certificate may open, too: it joins."""
+        context = _context(ssl.PROTOCOL_TLS_SERVER, self.credentials)
+        context.num_tickets, context.verify_mode = 0, ssl.CERT_OPTIONAL
         return context
 
     @cached_property
@@ -119,19 +163,28 @@ async def accepted(
 
     RemoteProtocolError: the peer proves no such name. The stream's errors pass.
     """
-    return await _secured(trio.SSLStream(stream, identity.server, server_side=True), identity, roles)
+    conversation = await shaken(trio.SSLStream(stream, identity.server, server_side=True))
+    return conversation, identity.admit(conversation, roles)
+
+
+async def arrived(
+    stream: trio.abc.Stream, identity: Identity, *roles: Role
+) -> tuple[trio.SSLStream[trio.abc.Stream], Name | None]:
+    """Return the conversation with a peer that may be a joiner: without a certificate, and a name. Raises as `accepted` does."""
+    conversation = await shaken(trio.SSLStream(stream, identity.desk, server_side=True))
+    return conversation, identity.admit(conversation, roles) if conversation.getpeercert() else None
 
 
 async def opened(
     stream: trio.abc.Stream, identity: Identity, *roles: Role
 ) -> tuple[trio.SSLStream[trio.abc.Stream], Name]:
     """Return the conversation on a connection that this party opened, and the peer's name. Raises as `accepted` does."""
-    return await _secured(trio.SSLStream(stream, identity.client), identity, roles)
+    conversation = await shaken(trio.SSLStream(stream, identity.client))
+    return conversation, identity.admit(conversation, roles)
 
 
-async def _secured(
-    stream: trio.SSLStream[trio.abc.Stream], identity: Identity, roles: tuple[Role, ...]
-) -> tuple[trio.SSLStream[trio.abc.Stream], Name]:
+async def shaken(stream: trio.SSLStream[trio.abc.Stream]) -> trio.SSLStream[trio.abc.Stream]:
+    """Return the conversation after its handshake. RemoteProtocolError: that failed."""
     try:
         await stream.do_handshake()
     except trio.BrokenResourceError as error:
@@ -140,10 +193,7 @@ async def _secured(
         if isinstance(error.__cause__, ssl.SSLError):
             raise RemoteProtocolError(f"no handshake: {_words(error.__cause__)}") from error
         raise
-    name = peer_name(stream)
-    if name.campus != identity.name.campus or name.role not in roles:
-        raise RemoteProtocolError(f"{name} has no business here")
-    return stream, name
+    return stream
 
 
 def _words(error: ssl.SSLError) -> str:
@@ -165,3 +215,10 @@ def peer_name(stream: trio.SSLStream[trio.abc.Stream]) -> Name:
 def beneath(stream: trio.abc.Stream) -> trio.abc.Stream:
     """Return the connection below a conversation: for raw bytes, once it was agreed that they follow, and for its settings."""
     return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+
+
+def socket_beneath(stream: trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
+    """Return the socket below a conversation."""
+    connection = beneath(stream)
+    assert isinstance(connection, trio.SocketStream | MessageStream)
+    return connection.socket

@@ -20,7 +20,7 @@ import trio
 from testbed.bounds import quoted
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import Allotment, Budget
-from testbed.trust.channel import Identity, Role, accepted
+from testbed.trust.channel import Identity, Role, accepted, arrived
 
 HANDSHAKE_S: Final = 5.0
 HANDSHAKES: Final = 64  # under way at a time: each is a millisecond of the processor and 60 kB
@@ -57,7 +57,10 @@ class Refusals:
 
 
 class Door:
-    """Admission of peers whose name has one of these roles. Without an identity all come in, and have no name."""
+    """Admission of peers whose name has one of these roles. Without an identity all come in, and have no name.
+
+    `for_joiners`: so does a peer that shows no certificate.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,9 @@ class Door:
         refusals: Refusals | None = None,
         of_one: int = HANDSHAKES_OF_ONE,
         in_all: int = HANDSHAKES,
+        for_joiners: bool = False,
     ) -> None:
+        self._for_joiners = for_joiners
         self._identity, self._roles, self._refusals = identity, roles, refusals
         self._of_one = Allotment(of_one, sys.maxsize)
         self._lines = {is_root: trio.CapacityLimiter(in_all) for is_root in (False, True)}
@@ -94,8 +99,10 @@ class Door:
         if self._identity is None:
             return stream, ""
         with trio.move_on_after(HANDSHAKE_S):
-            conversation, name = await accepted(stream, self._identity, *self._roles)
-            return conversation, name.subject
+            conversation, name = await (arrived if self._for_joiners else accepted)(
+                stream, self._identity, *self._roles
+            )
+            return conversation, "" if name is None else name.subject
         raise RemoteProtocolError(f"no handshake within {HANDSHAKE_S:g} s")
 
     def _is_in_budget(self, source: str) -> bool:

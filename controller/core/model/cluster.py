@@ -25,6 +25,7 @@ from controller.core.model.entities import (
     Timeout,
 )
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
+from controller.core.model.names import Names
 from controller.core.network.links import Ends, LinkCapacity, Network, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.hazard import HOURS, OwnerHistory
@@ -77,6 +78,7 @@ class Cluster:
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> until when its phase may last (`reconcile`)
     secret: bytes = b""  # that no host, journal or snapshot holds: key of the numbers of transfers
     opened: int = 0  # flows so far
+    names: Names = field(default_factory=Names)  # of agents and operators
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
     places: Places = field(init=False, repr=False)  # volunteers by number, and where they are in the tree of routes

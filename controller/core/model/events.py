@@ -76,6 +76,27 @@ class PeersRefused(Struct, frozen=True, tag=True):
     times: int
 
 
+class TokenMade(Struct, frozen=True, tag=True):
+    """A token, by the digest of its secret, with which a party of this name may join once within a time."""
+
+    digest: str
+    name: str
+    ttl_s: float
+
+
+class TokenSpent(Struct, frozen=True, tag=True):
+    """The use of a token: a certificate goes out now, and never again for it."""
+
+    digest: str
+
+
+class NameRevoked(Struct, frozen=True, tag=True):
+    """The end of all certificates of a name that were issued until then, in seconds of the epoch."""
+
+    name: str
+    at_unix_s: float
+
+
 class Restarted(Struct, frozen=True, tag=True):
     """A new start of the coordinator's process from its journal, whose last event is `silent_s` older: no connection is left."""
 
@@ -93,5 +114,8 @@ Event = (
     | WaysSet
     | DrainAsked
     | PeersRefused
+    | TokenMade
+    | TokenSpent
+    | NameRevoked
     | Restarted
 )

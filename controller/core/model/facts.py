@@ -382,6 +382,13 @@ class PeersRefused(Fact, frozen=True):
     times: int
 
 
+class NameChanged(Fact, frozen=True):
+    """A change of what a party's name is good for: a token was made, it was used, the name was revoked."""
+
+    name: str
+    change: str
+
+
 AnyFact = (
     JobSubmitted
     | JobQueued
@@ -421,4 +428,5 @@ AnyFact = (
     | TrunksDraining
     | EgressMeasured
     | PeersRefused
+    | NameChanged
 )

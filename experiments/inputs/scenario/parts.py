@@ -14,7 +14,7 @@ from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.fields import check, choice, flag, names, numbers, optional, quantity, whole
 from topologies.keys import flag as true_or_false
-from topologies.keys import number
+from topologies.keys import number, text
 from topologies.units import MBIT_PER_S
 
 D = Dimension
@@ -64,6 +64,9 @@ class Trust:
     journal: str = choice(JOURNALS, "sqlite")
     # a second coordinator follows the first, and leads within a second of its death
     standby: bool = flag(False)
+
+    # a file of `reclaimnet ca init` that issues the names; none: an authority in memory, for this run
+    authority: str | None = optional(text("a file of `reclaimnet ca init`"))
 
     def __post_init__(self) -> None:
         check(self, "trust")

@@ -23,6 +23,7 @@ from testbed.wire import Channel, Codec
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
+JOINED = "joined.json"  # in place of that: what an operator of another machine keeps
 LOGS = "logs"  # there: a link to the logs of its processes
 AGAIN_S, STARTS_WITHIN_S = 0.1, 5.0  # looks for a coordinator that is not there yet, and for how long
 PATIENCE_S = 10.0  # for a coordinator that does not answer
@@ -35,20 +36,20 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 class Operator:
     """A connection of an operator: one request at a time, or a watch."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self._out, self._in = Channel(stream, OUT), Channel(stream, IN)
 
     async def submit(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
         """Submit a job; return when it is in the coordinator's journal, or is refused."""
-        return await self._ask(m.Submit(job), m.Accepted, m.Rejected)
+        return await self.ask(m.Submit(job), m.Accepted, m.Rejected)
 
     async def cancel(self, job: str) -> m.Cancelled | m.Rejected:
         """Cancel a job; return when that is in the coordinator's journal, or the reason why it cannot be cancelled."""
-        return await self._ask(m.Cancel(job), m.Cancelled, m.Rejected)
+        return await self.ask(m.Cancel(job), m.Cancelled, m.Rejected)
 
     async def describe(self, job: str) -> m.SubmittedJob | None:
         """Return a job as it was submitted, and its phase; None: no job has this name."""
-        answer = await self._ask(m.JobRequest(job), m.SubmittedJob, m.Rejected)
+        answer = await self.ask(m.JobRequest(job), m.SubmittedJob, m.Rejected)
         return answer if isinstance(answer, m.SubmittedJob) else None
 
     async def submit_new(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
@@ -64,11 +65,11 @@ class Operator:
 
     async def status(self) -> m.Status:
         """Return the coordinator's view, now."""
-        return await self._ask(m.StatusRequest(), m.Status)
+        return await self.ask(m.StatusRequest(), m.Status)
 
     async def change_links(self, rates: list[tuple[str, str, float]]) -> None:
         """Send rates of links, (source, target, wire bytes/s) of each direction; return when the coordinator plans with them."""
-        await self._ask(m.ChangeLinks(rates), m.Noted)
+        await self.ask(m.ChangeLinks(rates), m.Noted)
 
     async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
         """Yield (seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
@@ -77,11 +78,14 @@ class Operator:
             if isinstance(message, m.Observed):
                 yield message.at_s, _FACTS.decode(message.fact)
 
-    async def _ask(self, request: m.FromOperator, *answers: type[T]) -> T:
+    async def ask(self, request: m.FromOperator, *answers: type[T]) -> T:
+        """Return the answer to a request. RemoteProtocolError: it was refused, or answered by something else."""
         await self._out.send(request)
         answer = await self._in.receive()
         if answer is None:
             raise trio.BrokenResourceError("the coordinator closed the connection")
+        if isinstance(answer, m.Refused):
+            raise RemoteProtocolError(answer.reason)
         if not isinstance(answer, answers):
             raise RemoteProtocolError(f"{type(request).__name__} was answered by {type(answer).__name__}")
         return answer
@@ -89,8 +93,14 @@ class Operator:
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[Operator]:
-    """Connect to the coordinator at `path`; OSError if there is none."""
-    stream = await trio.open_unix_socket(str(path))
+    """Connect to the coordinator at `path`, or to that of another machine that was joined there; OSError if there is none."""
+    stream: trio.abc.Stream
+    if (joined := path.with_name(JOINED)).exists():
+        from experiments.worlds.live.joined import conversation
+
+        stream = await conversation(joined)
+    else:
+        stream = await trio.open_unix_socket(str(path))
     try:
         yield Operator(stream)
     finally:

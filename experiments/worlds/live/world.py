@@ -47,7 +47,7 @@ from testbed.errors import SetupError
 from testbed.identity import signal_name
 from testbed.namespaces import NetworkNamespace
 from testbed.trust import channel
-from testbed.trust.authority import Authority, domain_of
+from testbed.trust.authority import Authority, domain_of, nameless_file
 from testbed.workloads.returned import SUFFIX
 from topologies.errors import SpecError
 from topologies.spec import Campus, Host, Role
@@ -137,7 +137,8 @@ class LiveWorld:
     prober_host: str = ""
     prober: socket.socket | None = None
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
-    authority: Authority | None = None  # of the names of all processes; None: conversations without certificates
+    # of the names of all processes, in a file: the coordinator may follow it by another; None: they are without certificates
+    authority: Path | None = None
     habits: Habits | None = None  # of the owners; None: nothing is enforced
 
     @property
@@ -237,6 +238,7 @@ class LiveWorld:
             members=ETCD if trust.journal == "etcd" else (),
             paired=trust.standby,
             follows=any(kept.process.poll() is None for kept in self.coordinators),
+            authority=self.authority,
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
         log = self._log((COORDINATOR, STANDBY)[number])
@@ -295,7 +297,8 @@ class LiveWorld:
         """Return a new certificate and key of a process; it gets them in its memory."""
         if self.authority is None:
             return None
-        return self.authority.credentials(channel.Name(self.authority.campus, role, subject))
+        authority = Authority.load(self.authority)
+        return authority.credentials(channel.Name(authority.campus, role, subject))
 
     def _log(self, name: str) -> Path:
         return self.out / "logs" / f"{name}.log"
@@ -352,6 +355,18 @@ class LiveWorld:
             kept.process.kill()
 
 
+def _authority(scenario: Scenario) -> Path:
+    """Return the file of the authority that issues the names of a run. SpecError: it is another campus's."""
+    campus, given = domain_of(scenario.campus.name), scenario.trust.authority
+    if given is None:
+        path = nameless_file()
+        Authority.new(campus).save(path)
+        return path
+    if (found := Authority.load(Path(given)).campus) != campus:
+        raise SpecError("trust.authority", given, f"a file for the campus {campus}: this one is for {found}")
+    return Path(given).absolute()
+
+
 @contextmanager
 def live_world(
     scenario: Scenario,
@@ -403,7 +418,7 @@ def live_world(
         let_owners(campus, groups)
         world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
         if scenario.trust.transfers != "plain":
-            world.authority = Authority.new(domain_of(scenario.campus.name))
+            world.authority = _authority(scenario)
         try:
             world.start_processes()
             if campus.enforcement:

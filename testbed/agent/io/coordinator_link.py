@@ -27,7 +27,8 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
-from testbed.trust.channel import Identity, Role, beneath, opened
+from testbed.trust.channel import Role, beneath, opened
+from testbed.trust.joining import Renewal
 from testbed.wire import Channel, Codec, MessageStream
 
 # between two attempts: doubled each time that none answers
@@ -40,16 +41,16 @@ SILENT_S = 10.0
 SILENT_HEARTBEATS = 4.0
 BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
 LOG = logger("agent")
-OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
-IN: Codec[m.ToAgent] = Codec(m.ToAgent)
+OUT: Codec[m.ToCoordinator] = Codec(m.ToCoordinator)
+IN: Codec[m.FromCoordinator] = Codec(m.FromCoordinator)
 Open = Callable[[], Awaitable[trio.abc.Stream]]
 
 
 class CoordinatorLink:
     """Connection to the coordinator. Messages sent while there is none are lost, and the next Hello reports the state.
 
-    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`. With an `identity`
-    the conversation on it is by TLS, with a coordinator.
+    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`. With a `renewal`
+    the conversation on it is by TLS, with a coordinator, under that identity.
     """
 
     def __init__(
@@ -59,17 +60,17 @@ class CoordinatorLink:
         handle: Callable[[ev.Event], None],
         open_stream: Open | None = None,
         network: NetworkNamespace = OWN_NETWORK,
-        identity: Identity | None = None,
+        renewal: Renewal | None = None,
         standby: tuple[str, int] | None = None,
     ) -> None:
-        self._kernel, self._handle, self._identity = kernel, handle, identity
+        self._kernel, self._handle, self._renewal = kernel, handle, renewal
         addresses = [coordinator] if standby is None else [coordinator, standby]
         self._opens = {address: open_stream or partial(_open_tcp, address, network) for address in addresses}
         self._epoch = 0  # the highest that a coordinator has announced
         self._turn, self._talking = trio.Lock(), trio.CancelScope()
-        self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
+        self._outbox: trio.MemorySendChannel[m.ToCoordinator] | None = None
 
-    def say(self, message: m.FromAgent) -> None:
+    def say(self, message: m.ToCoordinator) -> None:
         """Put a message on its way, in order."""
         if self._outbox is not None:
             self._outbox.send_nowait(message)
@@ -82,15 +83,15 @@ class CoordinatorLink:
 
     async def _stay_connected(self, address: tuple[str, int]) -> None:
         pause_s = RECONNECT_S
-        if self._identity is not None:
-            self._identity.client  # noqa: B018 - OpenSSL reads a key for a millisecond: while the coordinator starts
+        if self._renewal is not None:
+            self._renewal.identity.client  # noqa: B018 - OpenSSL reads a key for a millisecond: while the coordinator starts
         while True:
             stream = words = None
             try:
                 with trio.fail_after(CONNECT_S):
                     words = stream = await self._opens[address]()
-                    if self._identity is not None:
-                        words, _ = await opened(stream, self._identity, Role.COORDINATOR)
+                    if self._renewal is not None:
+                        words, _ = await opened(stream, self._renewal.identity, Role.COORDINATOR)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, ProtocolError) as error:
                 LOG.info("no coordinator at %s: %s", address, error or "no answer")
                 if stream is not None:
@@ -104,7 +105,7 @@ class CoordinatorLink:
 
     async def _talk(self, stream: trio.abc.Stream) -> None:
         """Serve a connection from its first message to its last."""
-        arriving: Channel[m.ToAgent] = Channel(stream, IN)
+        arriving: Channel[m.FromCoordinator] = Channel(stream, IN)
         try:
             with self._kernel.as_metadata(beneath(stream)), suppress(*BROKEN, ProtocolError):
                 if len(self._opens) == 1 or await self._is_led(arriving):
@@ -114,7 +115,7 @@ class CoordinatorLink:
         finally:
             await trio.aclose_forcefully(beneath(stream))
 
-    async def _is_led(self, arriving: Channel[m.ToAgent]) -> bool:
+    async def _is_led(self, arriving: Channel[m.FromCoordinator]) -> bool:
         """Return, when the coordinator there leads, whether it has led last."""
         message = await arriving.receive()
         return isinstance(message, m.Leads) and self._is_latest(message.epoch)
@@ -125,16 +126,16 @@ class CoordinatorLink:
         self._epoch = max(epoch, self._epoch)
         return epoch == self._epoch
 
-    async def _converse(self, stream: trio.abc.Stream, arriving: Channel[m.ToAgent]) -> None:
+    async def _converse(self, stream: trio.abc.Stream, arriving: Channel[m.FromCoordinator]) -> None:
         """Send what there is, and pass on what arrives, until the connection ends or another coordinator leads."""
-        self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
+        self._outbox, unsent = trio.open_memory_channel[m.ToCoordinator](inf)
         silent_s = SILENT_S
         self._handle(ev.Connected())
         try:
             with trio.CancelScope() as self._talking:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(Channel(stream, OUT).send_each, unsent)
-                    message: m.ToAgent | None = None
+                    message: m.FromCoordinator | None = None
                     while True:
                         with trio.move_on_after(silent_s) as patience:
                             message = await arriving.receive()
@@ -142,6 +143,10 @@ class CoordinatorLink:
                             LOG.warning("the coordinator has sent nothing for %g s", silent_s)
                         if patience.cancelled_caught or message is None:
                             break
+                        if isinstance(message, m.Issued | m.Trust):
+                            if self._renewal is not None:
+                                self._renewal.take(message)
+                            continue
                         if isinstance(message, m.Refused):
                             LOG.error("the coordinator refuses this agent: %s", message.reason)
                         elif isinstance(message, m.Welcome):

@@ -130,7 +130,12 @@ def named_campuses(campus_id: str | None) -> list[RunningCampus]:
 
 
 def only_campus(campus_id: str | None) -> RunningCampus:
-    """Return the running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
+    """Return the running campus of that id, or the only one; SetupError if there is none, or several and none is named.
+
+    A folder in place of the id: the campus of another machine that was joined there (`reclaimnet join`).
+    """
+    if campus_id is not None and "/" in campus_id:
+        return RunningCampus({"id": campus_id, "pid": 0, "run_dir": campus_id})
     found = named_campuses(campus_id)
     if len(found) > 1:
         raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")

@@ -1,0 +1,122 @@
+"""The registrar of a campus: tokens, certificates at half-life, revocations, and another authority, while the campus runs.
+
+Whatever may not be forgotten is an event in the journal before anything leaves: a token is spent there before its certificate
+goes out. The authority itself is in a file of its own, from which a restarted coordinator reads it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from controller.core.model import events as ev
+from controller.core.model.names import Names
+from testbed import messages as m
+from testbed.errors import RemoteProtocolError
+from testbed.trust import joining
+from testbed.trust.authority import Authority, pem_of
+from testbed.trust.channel import Identity, Name, Role
+from testbed.trust.joining import renew_in_s
+from testbed.wire import Channel
+
+JOIN_WITHIN_S: Final = 5.0
+
+
+class Registrar:
+    """The authority in the coordinator's process. `handle` journals an event."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        names: Names,
+        handle: Callable[[ev.Event], None],
+        tell_agents: Callable[[m.Trust], None],
+    ) -> None:
+        self._path, self._authority = path, Authority.load(path)
+        self._identity, self._names, self._handle = identity, names, handle
+        self._tell_agents = tell_agents
+        # that issued the coordinator's own certificate
+        self._shown = self._authority.certificate
+        identity.deny(names.revoked)
+
+    def name(self, role: str, subject: str) -> Name:
+        """Return a name of this campus. RemoteProtocolError: there is no such name."""
+        try:
+            return Name(self._authority.campus, Role(role), subject)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+
+    @property
+    def trust(self) -> m.Trust:
+        """The authorities and revoked names that agents have to know."""
+        return m.Trust(self._authority.trusted, self._names.revoked)
+
+    def renewed(self, host: str, asked: m.Renew) -> m.Issued:
+        """Return another certificate for the host under whose name the conversation runs. RemoteProtocolError: no public key."""
+        return m.Issued(self._issue(self.name(Role.HOST, host), asked.public_key))
+
+    def _issue(self, name: Name, public_key: bytes) -> bytes:
+        return pem_of(self._authority.issue(name, joining.public_key_of(public_key)))
+
+    def make_token(self, asked: m.MakeToken) -> m.Token:
+        """Return a new token, whose digest is in the journal."""
+        token, digest = joining.new_token(self._shown)
+        self._handle(ev.TokenMade(digest, str(self.name(asked.role, asked.subject)), asked.ttl_s))
+        return m.Token(token)
+
+    def obey(self, order: m.Revoke | m.RotateAuthority) -> None:
+        """End what a name's certificates are good for, and its conversations; or follow the authority by another one.
+
+        The coordinator's own certificate is then made by the last authority once more, which a host that was away knows.
+        """
+        last = self._authority
+        if isinstance(order, m.Revoke):
+            self._handle(ev.NameRevoked(str(self.name(order.role, order.subject)), time.time()))
+        else:
+            self._authority = last.successor()
+            self._authority.save(self._path)
+            self._renew(last)
+        self._tell_agents(self.trust)
+        self._identity.deny(self._names.revoked)
+
+    async def keep_renewed(self) -> None:
+        """Renew the coordinator's own certificate at half its life, for ever."""
+        while True:
+            await trio.sleep(renew_in_s(self._identity.credentials.certificate))
+            self._renew(self._authority)
+
+    def _renew(self, by: Authority) -> None:
+        made = by.credentials(self._identity.name)
+        self._shown = by.certificate
+        self._identity.renew(type(made)(made.name, made.key, made.certificate, self._authority.trusted))
+
+    async def serve_joiner(self, stream: trio.abc.Stream, now_s: float, stands: Callable[[], Awaitable[None]]) -> None:
+        """Give a peer without a name the certificate that its token is for, once it `stands` that the token is spent.
+
+        RemoteProtocolError: it has no good token.
+        """
+        channel = Channel(stream, joining.CODEC)
+        asked: object = "nothing"
+        with trio.move_on_after(JOIN_WITHIN_S):
+            await channel.send(m.Trust(self._authority.trusted, {}))
+            asked = await channel.receive()
+        if asked is None:  # it wanted to know who is here
+            return
+        try:
+            if not isinstance(asked, joining.Join):
+                raise RemoteProtocolError(f"no Join within {JOIN_WITHIN_S:g} s")
+            name, digest = self.name(asked.role, asked.subject), joining.digest_of(asked.secret)
+            if why := self._names.refusal(digest, str(name), now_s):
+                raise RemoteProtocolError(f"{name}: {why}")
+            certificate = self._issue(name, asked.public_key)
+        except RemoteProtocolError as error:
+            await channel.send(m.Refused(str(error)))
+            raise
+        self._handle(ev.TokenSpent(digest))
+        await stands()
+        await channel.send(m.Issued(certificate))

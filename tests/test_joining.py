@@ -1,0 +1,405 @@
+"""Names while a campus runs: tokens, renewals, revocations, another authority; hostile ones, too."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from cryptography import x509
+
+from controller.core.coordinator import Coordinator
+from controller.core.model import facts
+from controller.core.parameters import Protocol, Queue
+from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import Replay
+from controller.registrar import Registrar
+from experiments.worlds.live.operator import Operator, connected
+from testbed import messages as m
+from testbed.checkpoints import CheckpointStore
+from testbed.errors import RemoteProtocolError
+from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
+from testbed.trust import joining
+from testbed.trust.authority import Authority, new_key
+from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, Role, opened
+from testbed.trust.door import Door
+from testbed.trust.joining import Renewal, der_of, join
+from testbed.wire import Channel
+from tests.stores import content, ingest
+from tests.test_host_peers import CAMPUS, LEASE_S, Agent, Running, running
+from topologies.presets import three_tier
+
+pytestmark = pytest.mark.alone
+SOON_S = 5.0  # for what takes milliseconds on a quiet machine
+H1, H2 = (Name(CAMPUS, Role.HOST, name) for name in ("h1", "h2"))
+ANNA = Name(CAMPUS, Role.OPERATOR, "anna")
+
+
+@pytest.fixture
+async def coordinator(tmp_path: Path) -> AsyncIterator[Running]:
+    """A coordinator that gives names."""
+    async with running(tmp_path, gives_names=True) as serving:
+        yield serving
+
+
+async def asked(coordinator: Running, message: m.FromOperator, answer: type = m.Noted) -> m.ToOperator:
+    """What the local operator is answered."""
+    async with connected(coordinator.operators) as operator:
+        return await operator.ask(message, answer)
+
+
+async def token_for(coordinator: Running, name: Name = H1, ttl_s: float = 60.0) -> str:
+    made = await asked(coordinator, m.MakeToken(str(name.role), name.subject, ttl_s), m.Token)
+    assert isinstance(made, m.Token)
+    return made.token
+
+
+async def joined(coordinator: Running, token: str, name: Name = H1) -> Credentials:
+    with trio.fail_after(SOON_S):
+        return await join(partial(trio.open_tcp_stream, "127.0.0.1", coordinator.desk), token, name.role, name.subject)
+
+
+async def agent_of(coordinator: Running, identity: Identity) -> Agent:
+    """An agent that said Hello under its name."""
+    stream, _ = await opened(await coordinator.connect(), identity, Role.COORDINATOR)
+    agent = Agent(stream)
+    await agent.out.send(m.Hello(identity.name.subject, 1, 7200, [], [], [], True))
+    return agent
+
+
+async def welcomed(agent: Agent) -> m.Trust:
+    """What a welcome agent is to trust."""
+    with trio.fail_after(SOON_S):
+        trust = await agent.heard()
+        assert isinstance(trust, m.Trust)
+        assert isinstance(await agent.heard(), m.Welcome)
+    return trust
+
+
+def identity_of(coordinator: Running, name: Name = H1, life_s: float = 3600.0) -> Identity:
+    return Identity(coordinator.authority.credentials(name, life_s))
+
+
+def changes(coordinator: Running) -> list[str]:
+    found = [fact for _, fact in read_facts(coordinator.host.journal.path)]
+    return [f"{fact.name}: {fact.change}" for fact in found if isinstance(fact, facts.NameChanged)]
+
+
+# ---------------------------------------------------------------- tokens
+
+
+async def test_a_token_joins_once_and_its_host_is_welcome(coordinator: Running) -> None:
+    token = await token_for(coordinator)
+    identity = Identity(await joined(coordinator, token))
+    await welcomed(await agent_of(coordinator, identity))
+    with pytest.raises(RemoteProtocolError, match="it was used"):
+        await joined(coordinator, token)
+    assert changes(coordinator) == [f"{H1}: a token was made", f"{H1}: joined with a token"]
+    assert token.partition("::")[2].encode() not in coordinator.host.journal.path.read_bytes()
+
+
+async def test_a_token_stays_spent_when_the_coordinator_begins_again(tmp_path: Path) -> None:
+    async with running(tmp_path, gives_names=True) as coordinator:
+        token, other = await token_for(coordinator), await token_for(coordinator, H2)
+        await joined(coordinator, token)
+        await asked(coordinator, m.Revoke("host", "h2"))
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        again = Coordinator(three_tier(2, 1, 0), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
+        Replay(journal, again, AssertionError).advance()
+        names = again.cluster.names
+    spent, left = (joining.digest_of(each.partition("::")[2]) for each in (token, other))
+    assert names.tokens.keys() == {left} != {spent}
+    assert names.revoked.keys() == {str(H2)}
+    fresh = Identity(coordinator.authority.credentials(Name(CAMPUS, Role.COORDINATOR, "coord")))
+    Registrar(tmp_path / "authority.pem", fresh, names, lambda _: None, lambda _: None)
+    assert str(H2) in fresh.denied
+
+
+@pytest.mark.parametrize(
+    ("name", "ttl_s", "said"),
+    [(H2, 60.0, "the token is for another name"), (ANNA, 60.0, "for another name"), (H1, 0.001, "too old")],
+)
+async def test_a_foreign_or_late_token_is_refused_and_counted(
+    coordinator: Running, name: Name, ttl_s: float, said: str
+) -> None:
+    token = await token_for(coordinator, H1, ttl_s)
+    await trio.sleep(0.01)
+    with pytest.raises(RemoteProtocolError, match=said):
+        await joined(coordinator, token, name)
+    assert "joined" not in str(changes(coordinator))
+    assert said in str(coordinator.host._refusals._counts)
+    if said != "too old":  # whoever it is for may still use it
+        await joined(coordinator, token)
+
+
+@pytest.mark.parametrize("said", [b"", b"rubbish", b"RCLM\0\1\0\0\0\1\xc0"])
+async def test_a_joiner_that_says_nothing_or_rubbish_keeps_nobody_out(
+    coordinator: Running, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.registrar.JOIN_WITHIN_S", 0.2)
+    token = await token_for(coordinator)
+    stream = trio.SSLStream(await trio.open_tcp_stream("127.0.0.1", coordinator.desk), joining._context(None))
+    await stream.send_all(said or b"R")
+    with trio.fail_after(SOON_S), suppress(trio.BrokenResourceError):
+        while await stream.receive_some():  # who is here; then the end
+            pass
+    await joined(coordinator, token)
+
+
+async def test_made_up_secrets_are_refused(coordinator: Running) -> None:
+    token = await token_for(coordinator)
+    with pytest.raises(RemoteProtocolError, match="no token of this campus"):
+        await joined(coordinator, token[:-4] + "AAAA")
+
+
+@asynccontextmanager
+async def impostor(
+    greeting: bytes, mine: Authority
+) -> AsyncIterator[tuple[Callable[[], Awaitable[trio.abc.Stream]], list[bytes]]]:
+    """A server of another authority: the way to it, and what it was sent in words."""
+    identity, heard = Identity(mine.credentials(Name(CAMPUS, Role.COORDINATOR, "coord"))), list[bytes]()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        conversation = trio.SSLStream(stream, identity.desk, server_side=True)
+        with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
+            await Channel(conversation, joining.CODEC).send(m.Trust(greeting, {}))
+            while data := await conversation.receive_some():
+                heard.append(data)
+            raise trio.ClosedResourceError
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        yield partial(trio.open_tcp_stream, *listeners[0].socket.getsockname()), heard
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("lies", [False, True])
+async def test_a_joiner_tells_its_secret_to_no_other_campus(coordinator: Running, lies: bool) -> None:
+    """Also not to one that shows the true authority's certificate, which everybody may have."""
+    mine = Authority.new(CAMPUS)
+    token = await token_for(coordinator)
+    greeting = coordinator.authority.trusted + mine.trusted if lies else mine.trusted
+    async with impostor(greeting, mine) as (open_stream, heard):
+        with (
+            pytest.raises(RemoteProtocolError, match=r"of another campus|self-signed certificate"),
+            trio.fail_after(SOON_S),
+        ):
+            await join(open_stream, token, Role.HOST, "h1")
+    assert heard == []
+
+
+async def test_a_joiner_trusts_no_authority_that_only_a_stranger_showed(coordinator: Running) -> None:
+    """A man in the middle adds his own to what is shown before anything is proved, and steps aside."""
+    mine = Authority.new(CAMPUS)
+    token = await token_for(coordinator)
+    async with impostor(coordinator.authority.trusted + mine.trusted, mine) as (first, _):
+        ways = iter([first, partial(trio.open_tcp_stream, "127.0.0.1", coordinator.desk)])
+        got = await join(lambda: next(ways)(), token, Role.HOST, "h1")
+    assert got.trusted == coordinator.authority.trusted
+
+
+# ---------------------------------------------------------------- renewal
+
+
+async def test_a_certificate_is_renewed_under_the_name_of_its_conversation(coordinator: Running) -> None:
+    """Renewal has no name in it, so the key of one host gives no certificate of another."""
+    agent = await agent_of(coordinator, identity_of(coordinator))
+    await welcomed(agent)
+    key = new_key()
+    await agent.out.send(m.Renew(der_of(key)))
+    answer = await agent.heard()
+    assert isinstance(answer, m.Issued)
+    assert joining.name_in(answer.certificate) == H1
+
+
+@pytest.mark.parametrize("key", [b"", b"rubbish", b"0" * 500])
+async def test_a_key_that_is_none_costs_its_sender_the_connection(coordinator: Running, key: bytes) -> None:
+    agent = await agent_of(coordinator, identity_of(coordinator))
+    await welcomed(agent)
+    await agent.out.send(m.Renew(key))
+    assert await agent.heard() is None
+    await welcomed(await agent_of(coordinator, identity_of(coordinator, H2)))
+
+
+@asynccontextmanager
+async def living(coordinator: Running, identity: Identity) -> AsyncIterator[list[m.FromCoordinator]]:
+    """An agent's way of keeping its name, on one connection; what it heard, and None at its end."""
+    agent, heard = await agent_of(coordinator, identity), list[m.FromCoordinator | None]()
+    async with trio.open_nursery() as nursery:
+        renewal = Renewal(identity, lambda asked: nursery.start_soon(agent.out.send, asked))
+
+        async def listen() -> None:
+            message = await agent.heard()
+            while message is not None:
+                if isinstance(message, m.Issued | m.Trust):
+                    renewal.take(message)
+                heard.append(message)
+                message = await agent.heard()
+            heard.append(None)
+
+        nursery.start_soon(renewal.run)
+        nursery.start_soon(listen)
+        await until(lambda: len(heard) >= 2)
+        yield heard
+        nursery.cancel_scope.cancel()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with trio.fail_after(SOON_S):
+        while not holds():
+            await trio.sleep(0.01)
+
+
+def serial(identity: Identity) -> int:
+    return x509.load_pem_x509_certificate(identity.credentials.certificate).serial_number
+
+
+def signer(identity: Identity) -> Callable[[Authority], bool]:
+    """Whether an authority issued a certificate."""
+
+    def is_by(authority: Authority) -> bool:
+        try:
+            x509.load_pem_x509_certificate(identity.credentials.certificate).verify_directly_issued_by(
+                authority.certificate
+            )
+        except Exception:  # noqa: BLE001 - a signature that is wrong
+            return False
+        return True
+
+    return is_by
+
+
+async def test_half_of_its_life_over_an_agent_has_another_certificate(coordinator: Running) -> None:
+    identity = identity_of(coordinator, life_s=SKEW_S + 1.0)  # dated back: its half is over in half a second
+    before, key = serial(identity), identity.credentials.key
+    async with living(coordinator, identity):
+        await until(lambda: serial(identity) != before)
+    assert identity.credentials.key != key
+    await welcomed(await agent_of(coordinator, identity))
+
+
+# ---------------------------------------------------------------- revocation
+
+
+async def test_a_revoked_name_is_cut_within_a_second_and_comes_in_with_a_new_token(coordinator: Running) -> None:
+    stolen, other = identity_of(coordinator), identity_of(coordinator, H2)
+    async with living(coordinator, stolen) as cut, living(coordinator, other) as heard:
+        await asked(coordinator, m.Revoke("host", "h1"))
+        with trio.fail_after(1.0):
+            while cut[-1] is not None:
+                await trio.sleep(0.01)
+        await until(lambda: str(H1) in other.denied)  # so it refuses transfers of it, too
+        with pytest.raises((AssertionError, trio.BrokenResourceError)):
+            await welcomed(await agent_of(coordinator, stolen))
+        assert "was revoked" in str(coordinator.host._refusals._counts)
+        await trio.sleep(1.1)  # certificates are dated in whole seconds
+        again = Identity(await joined(coordinator, await token_for(coordinator)))
+        await welcomed(await agent_of(coordinator, again))
+        assert heard[-1] is not None
+    assert f"{H1}: revoked" in changes(coordinator)
+
+
+@pytest.mark.parametrize("by_the_receiver", [True, False])
+async def test_transfers_under_way_are_cut_with_the_name_of_either_end(tmp_path: Path, by_the_receiver: bool) -> None:
+    authority = Authority.new(CAMPUS)
+    sender, receiver = (Identity(authority.credentials(name)) for name in (H1, H2))
+    failed, sent_bytes = trio.Event(), 0
+
+    async def slowly() -> int:
+        await trio.sleep(0.01)
+        return 4096
+
+    def progressed(sent: int, _: int) -> None:
+        nonlocal sent_bytes
+        sent_bytes = sent
+
+    async def note(_: ReceiveEvent) -> None:
+        failed.set()
+
+    async with trio.open_nursery() as nursery:
+        with CheckpointStore(tmp_path / "origin") as origin, CheckpointStore(tmp_path / "target") as target:
+            manifest = ingest(origin, content(1, chunk_bytes=4 << 20))
+            server = CheckpointServer(store=target, on_event=note, door=Door(receiver, Role.HOST), is_sealed=True)
+            listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
+
+            async def send() -> None:
+                address = "127.0.0.1", listeners[0].socket.getsockname()[1]
+                with pytest.raises(TransferFailed):
+                    await send_checkpoint(
+                        origin,
+                        *manifest.key,
+                        address,
+                        on_connected=lambda _: None,
+                        on_progress=progressed,
+                        allowance=slowly,
+                        identity=sender,
+                        receiver="h2",
+                        is_sealed=True,
+                    )
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(send)
+            await until(lambda: sent_bytes > 8192)
+            with trio.fail_after(1.0):
+                denies, other = (receiver, H1) if by_the_receiver else (sender, H2)
+                denies.deny({str(other): time.time()})
+                await failed.wait()
+                await trio.sleep_forever()  # until the sender has failed, too
+    assert sent_bytes < 4 << 20
+
+
+# ---------------------------------------------------------------- another authority
+
+
+async def test_authority_changes_while_all_stay_connected(coordinator: Running) -> None:
+    path = coordinator.host.authority
+    assert path is not None
+    first, second = identity_of(coordinator), identity_of(coordinator, H2)
+    async with living(coordinator, first) as one:
+        async with living(coordinator, second) as two:
+            await asked(coordinator, m.RotateAuthority())
+            new = Authority.load(path)
+            await until(lambda: all(signer(each)(new) for each in (first, second)))
+            assert first.credentials.trusted.count(b"BEGIN CERTIFICATE") == 2
+            assert None not in (*one, *two)
+        # who was away knows the old one alone, and so is the coordinator's certificate of that one for a while
+        await welcomed(await agent_of(coordinator, identity_of(coordinator, H2)))
+        await asked(coordinator, m.RotateAuthority())
+        await until(lambda: signer(first)(Authority.load(path)))
+        assert first.credentials.trusted.count(b"BEGIN CERTIFICATE") == 2
+        assert None not in one
+    await welcomed(await agent_of(coordinator, first))
+    with pytest.raises((AssertionError, RemoteProtocolError, trio.BrokenResourceError)):
+        await welcomed(await agent_of(coordinator, identity_of(coordinator)))  # two authorities later
+    await joined(coordinator, await token_for(coordinator))
+
+
+# ---------------------------------------------------------------- operators of other machines
+
+
+async def test_an_operator_of_another_machine_asks_by_its_name(coordinator: Running) -> None:
+    identity = Identity(await joined(coordinator, await token_for(coordinator, ANNA), ANNA))
+    stream = await trio.open_tcp_stream("127.0.0.1", coordinator.desk)
+    conversation, _ = await opened(stream, identity, Role.COORDINATOR)
+    assert len((await Operator(conversation).status()).hosts) == 2
+    await asked(coordinator, m.Revoke("operator", "anna"))
+    with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
+        await Operator(conversation).status()
+
+
+async def test_a_host_is_no_operator(coordinator: Running) -> None:
+    stream = await trio.open_tcp_stream("127.0.0.1", coordinator.desk)
+    conversation, _ = await opened(stream, identity_of(coordinator), Role.COORDINATOR)
+    with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
+        await Operator(conversation).status()
+    assert "no business here" in str(coordinator.host._refusals._counts)
+
+
+@pytest.mark.parametrize(("role", "subject"), [("coordinator2", "h1"), ("host", "../h1")])
+async def test_there_is_no_such_name(coordinator: Running, role: str, subject: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        await asked(coordinator, m.Revoke(role, subject))

@@ -1,0 +1,67 @@
+"""Names of a campus that runs, by commands: an operator from inside its network, another authority, a host that is revoked."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from controller.core.model import facts as f
+from testbed.emulation.safety.ledger import namespace_pids
+from testbed.emulation.safety.living import RunningCampus
+from tests.live_campus import CLI, Run, command, live, running
+from topologies.presets import three_tier
+
+pytestmark = [*live, pytest.mark.timeout(150)]
+HOSTS = 3
+
+
+def in_network(run: Run, host: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of another machine: one that has nothing of this campus but a cable."""
+    pid = namespace_pids(RunningCampus(run.ledger()[0]))[host]
+    enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+    return subprocess.run([*enter, *CLI, *words], capture_output=True, text=True, timeout=60)
+
+
+def done(answer: subprocess.CompletedProcess[str]) -> str:
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.strip()
+
+
+def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp_path: Path) -> None:
+    end, script, job = tmp_path / "end", tmp_path / "commands", tmp_path / "job.toml"
+    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
+    job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
+    coordinator = str(three_tier(HOSTS, 3, 1).coordinator.address)
+    with running(tmp_path / "out", "up", "--hosts", str(HOSTS), "--script", str(script)) as run:
+        run.wait_until(lambda: len(run.pids("agent")) == HOSTS + 1)
+        run.wait_until_it_answers()
+        done(command("submit", str(job)))
+        run.wait_for(f.CheckpointCompleted)
+        agents = run.pids("agent")
+
+        token = done(command("token", "create", "--operator", "anna", "--ttl", "1 min"))
+        folder = tmp_path / "anna"
+        joins = ["join", token, coordinator, "--operator", "anna", "--out", str(folder)]
+        done(in_network(run, "h2", *joins))
+        assert "running" in done(in_network(run, "h2", "jobs", "--campus", str(folder)))
+        twice = in_network(run, "h2", *joins)
+        assert twice.returncode != 0
+        assert "it was used" in twice.stderr
+        assert folder.joinpath("joined.json").stat().st_mode & 0o077 == 0
+
+        done(command("ca", "rotate"))
+        before = run.count(f.CheckpointCompleted)
+        run.wait_until(lambda: run.count(f.CheckpointCompleted) >= before + 3)  # by hosts whose names are new
+        assert run.count(f.HostLost) == run.count(f.JobStopped) == 0
+        assert run.pids("agent") == agents
+
+        done(command("ca", "revoke", "--operator", "anna"))
+        assert in_network(run, "h2", "jobs", "--campus", str(folder)).returncode != 0
+        busy = run.wait_for(f.JobRunning).host
+        done(command("ca", "revoke", "--host", busy))
+        run.wait_for(f.HostLost, host=busy)
+        run.wait_for(f.PeersRefused)
+        revoked = run.wait_for(f.NameChanged, change="revoked")
+        assert revoked.name.endswith(f"/host/{busy}")
+        assert {lost.host for lost in [run.wait_for(f.HostLost)]} == {busy}
+        end.touch()
