@@ -90,7 +90,8 @@ class CoordinatorLink:
             try:
                 with trio.fail_after(CONNECT_S):
                     words = stream = await self._opens[address]()
-                    if self._renewal is not None:
+                if self._renewal is not None:
+                    with trio.fail_after(SILENT_S):  # it may have to wait in line, behind hundreds
                         words, _ = await opened(stream, self._renewal.identity, Role.COORDINATOR)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, ProtocolError) as error:
                 LOG.info("no coordinator at %s: %s", address, error or "no answer")
