@@ -318,6 +318,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 try:
                     hello = await self._introduction(channel, name)
                 except ProtocolError as error:
+                    if self.paired:  # its place in line, where refusals are counted, was left
+                        self._refusals.count(source, str(error))
                     await peer.refuse(str(error))
                     raise
             if previous := self.agents.get(hello.host):
