@@ -220,7 +220,12 @@ async def test_a_host_that_is_reclaimed_while_it_is_lent_again_ends_closed(monke
     hand = SimpleNamespace(lend=lend, reclaim=reclaim, look=lambda _: SimpleNamespace(first_drop_ns=0))
     monkeypatch.setattr(owners, "owner", hand)
     world = SimpleNamespace(
-        switch_pin=Path, owner_socket=Path, started_s=0.0, prober=None, prober_host=None, habits=None
+        switch_pin=Path,
+        owner_socket=Path,
+        started_s=0.0,
+        prober=None,
+        prober_host=None,
+        habits=SimpleNamespace(states={"h1": 0}),
     )
     at_work = OwnersAtWork(cast(LiveWorld, world))
     events = (OwnerEvent(0.0, "h1"), OwnerEvent(0.1, "h1", "return"), OwnerEvent(0.15, "h1"))

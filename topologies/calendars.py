@@ -27,13 +27,10 @@ def windows(calendar: str) -> tuple[tuple[int, int], ...]:
 
     ValueError: it is no calendar, with the part that is wrong.
     """
-    found = sorted(each for part in calendar.split(",") for each in _windows_of(part.strip()))
     merged: list[tuple[int, int]] = []
-    for begin, end in found:
-        if merged and begin <= merged[-1][1]:
-            begin, last = merged.pop()
-            end = max(end, last)
-        merged.append((begin, end))
+    for begin, end in sorted(each for part in calendar.split(",") for each in _windows_of(part.strip())):
+        first, last = merged.pop() if merged and begin <= merged[-1][1] else (begin, end)
+        merged.append((first, max(last, end)))
     while len(merged) > 1 and merged[0][0] + WEEK <= merged[-1][1]:  # the last one meets the first of the next week
         _, end = merged.pop(0)
         merged[-1] = merged[-1][0], max(merged[-1][1], end + WEEK)
@@ -46,12 +43,11 @@ def _windows_of(part: str) -> Iterator[tuple[int, int]]:
     if not part or match is None:
         raise ValueError(part)
     first, last, *times = match.groups()
-    ends = (first, last or first)
     if last is None and first in _NAMED:
         days = _NAMED[first]
-    elif {*ends} <= {*_DAYS}:
+    elif {first, last or first} <= {*_DAYS}:
         begin = _DAYS.index(first)
-        days = range(begin, begin + (_DAYS.index(ends[1]) - begin) % 7 + 1)
+        days = range(begin, begin + (_DAYS.index(last or first) - begin) % 7 + 1)
     else:
         raise ValueError(part)
     from_hour, from_minute, to_hour, to_minute = (int(each) if each else 0 for each in times)

@@ -360,13 +360,10 @@ class Campus:
         known = volunteers.union(building.name for building in self.buildings)
         for name in lent.keys() - known:
             raise SpecError(f"lent.{name}", lent[name], f"of a building or a volunteer{nearest(name, known)}")
-        hosts = (
-            replace(host, lent=lent.get(host.name, lent.get(host.building, host.lent)))
-            if host.name in volunteers
-            else host
-            for host in self.hosts
+        of = {host.name: lent.get(host.name, lent.get(host.building, host.lent)) for host in self.hosts}
+        return replace(
+            self, hosts=tuple(replace(h, lent=of[h.name]) if h.name in volunteers else h for h in self.hosts)
         )
-        return replace(self, hosts=tuple(hosts))
 
     def hosts_of(self, role: Role) -> Iterator[Host]:
         """Return the hosts of a role, in order of description."""

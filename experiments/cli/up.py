@@ -7,8 +7,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 from mininet.cli import CLI
@@ -41,9 +41,8 @@ BY_HAND_PER_S = 1.0 / 60.0  # an owner a minute: the prior of docs/examples/trai
 
 def by_hand(campus: Campus) -> Scenario:
     """Return the scenario of a campus whose owners are played by hand, and calendars by the machine's clock."""
-    now = datetime.now()
-    since_midnight_s = (now - now.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
-    owners = Owners(day_start_s=since_midnight_s, first_weekday=now.weekday())
+    now = time.localtime()
+    owners = Owners(day_start_s=now.tm_hour * 3600.0 + now.tm_min * 60.0 + now.tm_sec, first_weekday=now.tm_wday)
     return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S), owners=owners)
 
 

@@ -79,6 +79,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     if not links:
         rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
+    took_s = [each.took_s for each in context.completions if each.took_s is not None]
     summary = Summary(
         jobs=_jobs(facts, context, ended_s),
         migrations=_migrations(facts, ended_s, routes, verdict),
@@ -112,6 +113,10 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             reserve_share=min(reserve / capacity for reserve, capacity in links),
             lowest_share=min((s.share for s in shares), default=None),
             samples=len(shares),
+            flows=len(context.completions),
+            flows_cut=len(context.completions) - len(took_s),
+            completion_median_s=quantile(took_s, 0.5),
+            completion_p99_s=quantile(took_s, 0.99),
         ),
         cost=Cost(_mean(d.cost for d in dispatched), context.on_demand_cost),
         delay=Delay(_mean(d.delay_s for d in dispatched), context.target_delay_s),

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from bpf.observer import Observation
 from controller.core.parameters import DAY_S
@@ -26,11 +27,12 @@ SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-pack
 
 @dataclass(frozen=True, slots=True)
 class ResearchSample:
-    """Payload that the receiver of a greedy research flow took in during one window that ends at `at_s`.
+    """Payload that the receiver of a research flow took in during one window that ends at `at_s`.
 
-    The window lies inside a time in which the flow always had something to send. `link_capacity_bytes_per_s` (wire) and
-    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`; both 0 if a link between them changed:
-    then the window counts only for others that share a link.
+    The window lies inside a time in which the flow always had something to send, if it has a capacity.
+    `link_capacity_bytes_per_s` (wire) and `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to
+    `target`. Both are 0 if a link between them changed, or the flow is not greedy: then the window counts only for others that
+    share a link.
     """
 
     at_s: float
@@ -51,11 +53,20 @@ class ResearchSample:
         return self.payload_bytes * WIRE_PER_PAYLOAD / self.window_s if self.window_s > 0.0 else 0.0
 
 
+class FlowCompletion(NamedTuple):
+    """A research flow with a size that is over; `took_s` None: it was cut."""
+
+    at_s: float
+    size_bytes: int
+    took_s: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class ResearchShare:
-    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it.
+    """A sample, and what all measured research got of a link during its window: the reserve is for all of it.
 
-    Where there are several paths cables are often alike: then of those equally narrow the one on which research got most.
+    A greedy flow fills some link of its way, and there research has its reserve. So of its links the one counts of which
+    research got most; its rate is that of as large a part of the narrowest link.
     """
 
     sample: ResearchSample
@@ -135,6 +146,8 @@ class RunContext:
     # live or virtual
     world: str = "live"
     research: Sequence[ResearchSample] = ()
+    # of research flows that have sizes
+    completions: Sequence[FlowCompletion] = ()
     switches: Sequence[SwitchProbe] = ()
     fidelity: FidelityRecord = field(default_factory=FidelityRecord)
     # completed, or what cut the run short
@@ -213,10 +226,13 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
         if sample.source != sample.target and sample.link_capacity_bytes_per_s > 0.0:
             links = [sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]]
             rate = sample.link_capacity_bytes_per_s
-            if routes.has_choice and capacity[links[0]] == rate:
+            if capacity[links[0]] == rate:
                 way = sample.way or routes.route(sample.source, sample.target)
-                links += [link for link in way if capacity[link] == rate and link in crossing]
-            together = max(_on_a_link(crossing[link], sample, longest_s) for link in dict.fromkeys(links))
+                links += [link for link in way if capacity[link] >= rate and link in crossing]
+            together = max(
+                _on_a_link(crossing[link], sample, longest_s) * min(1.0, rate / capacity[link])
+                for link in dict.fromkeys(links)
+            )
             shares.append(ResearchShare(sample, together))
     return shares
 

@@ -12,6 +12,9 @@ reproduces. What keeps research from starving is not the network but the grants,
 `reserve` checkpoints leave research that much of each link, as far as it asks for it. They come before what else it
 asks for. `Sharing.FAIR` is one queue in which all classes are alike: what TCP does when nothing is enforced.
 
+Research that does not yield (UDP) takes what it sends of its queue before any TCP flow has its share. Where such flows fill a
+link alone, all lose the same part.
+
 **What makes it quick.** A link on which a class's caps add up to no more than higher classes leave binds no flow. It
 can be left out of the problem. So a change matters only to those flows that are joined to it by a chain of links that
 do bind ("tight"). In a campus whose grants fit there are none: a flow begins, gets its cap, and no other is looked at.
@@ -42,10 +45,8 @@ class Sharing(StrEnum):
 
 
 _ORDER = (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
-_LEVELS = {
-    Sharing.PRIORITY: {traffic: level for level, traffic in enumerate(_ORDER)},
-    Sharing.FAIR: dict.fromkeys(_ORDER, 0),
-}
+_LEVELS = {Sharing.PRIORITY: dict(zip(_ORDER, (0, 1, 2, 4), strict=True)), Sharing.FAIR: dict.fromkeys(_ORDER, 1)}
+_UNYIELDING = {Sharing.PRIORITY: 3, Sharing.FAIR: 0}  # the level of research that does not yield
 
 
 @dataclass(slots=True, eq=False)
@@ -110,9 +111,10 @@ class FluidNetwork:
         self._reserve_of = reserve
         # what flows of a level leave to research of each link, though it comes after them
         self._spared = [[0.0] * len(self._capacity) for _ in levels]
-        self._research = self._level_of[TrafficClass.RESEARCH]
+        self._research, self._unyielding = self._level_of[TrafficClass.RESEARCH], _UNYIELDING[sharing]
+        reserves = sharing is Sharing.PRIORITY and any(self._reserve)
         # the first level that another research flow concerns
-        self._concerned = self._level_of[TrafficClass.PRESYNC] if any(self._reserve) else self._research
+        self._concerned = self._level_of[TrafficClass.PRESYNC] if reserves else self._unyielding
         self._begun = 0
 
     # ------------------------------------------------------------ changes
@@ -126,8 +128,10 @@ class FluidNetwork:
         cap_bytes_per_s: float,
         now_s: float,
         parallel: float = 1.0,
+        *,
+        yields: bool = True,
     ) -> list[FluidFlow]:
-        """Begin a flow, or `parallel` equal ones as one.
+        """Begin a flow, or `parallel` equal ones as one; `yields` False: research that sends at its cap whatever is lost.
 
         ValueError: the key is in use, a link is unknown, a size or cap is negative.
         """
@@ -140,6 +144,8 @@ class FluidNetwork:
         except KeyError as error:
             raise ValueError(f"flow {key}: the network has no link {error.args[0]}") from None
         level = self._level_of[traffic_class]
+        if not yields:
+            level, parallel = self._unyielding, cap_bytes_per_s
         self._begun += 1
         number = self._begun
         flow = FluidFlow(
@@ -194,8 +200,7 @@ class FluidNetwork:
             if not members:  # sums begin again, without what rounding left of them
                 self._load[link] -= self._used[flow.level][link]
                 self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
-                if flow.level == self._research != self._concerned:
-                    self._spare(link)
+                self._spare(flow.level, link)
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
 
@@ -223,13 +228,15 @@ class FluidNetwork:
                 greedy[link] += sign
             else:
                 caps[link] += sign * cap_bytes_per_s
-        if flow.level == self._research != self._concerned:
-            for link in flow.path:
-                self._spare(link)
+        for link in flow.path:
+            self._spare(flow.level, link)
 
-    def _spare(self, link: int) -> None:
-        """Make checkpoints leave research what it asks for of its reserve of a link."""
-        asked = inf if self._greedy[self._research][link] else max(0.0, self._caps[self._research][link])
+    def _spare(self, level: int, link: int) -> None:
+        """Make checkpoints leave research what it asks for of its reserve of a link, after a change at this level."""
+        if self._concerned == self._unyielding or level not in (self._unyielding, self._research):
+            return
+        caps = self._caps[self._research][link] + self._caps[self._unyielding][link]
+        asked = inf if self._greedy[self._research][link] else max(0.0, caps)
         self._spared[self._concerned][link] = min(asked, self._reserve[link])
 
     def _take(self, flow: FluidFlow, more_bytes_per_s: float) -> None:
@@ -251,8 +258,7 @@ class FluidNetwork:
         number = self._index[link]
         self._capacity[number] = capacity_bytes_per_s
         self._reserve[number] = self._reserve_of(capacity_bytes_per_s)
-        if self._research != self._concerned:
-            self._spare(number)
+        self._spare(self._research, number)
         return self._reshare(0, (number,), [], now_s)
 
     # ------------------------------------------------------------ questions
@@ -299,7 +305,7 @@ class FluidNetwork:
     def _reshare(self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float) -> list[FluidFlow]:
         """Set new rates at `level` and below, where the links touched matter."""
         changed: list[FluidFlow] = []
-        for lower in range(self._concerned if level == self._research else level, len(self._used)):
+        for lower in range(self._concerned if level in (self._unyielding, self._research) else level, len(self._used)):
             if lower != level and not self._alive[lower]:
                 continue
             flows, room = self._closure(lower, touched, seeds if lower == level else [])

@@ -104,7 +104,8 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     withdraw_offers(cluster, host)
     host.closures, cluster.plan_stale = message.closures, True
     reclaim_at_s = now_s + message.notice_s
-    if cluster.foresaw(host, reclaim_at_s):  # the calendar's part of the hazard, not that of what was seen
+    if cluster.calendars and reclaim_at_s >= cluster.protocol.week.end_s(host.spec.lent, now_s):
+        # the part of the hazard that is known, not that of what was seen
         cluster.hazards.lose(host.name, now_s)
     else:
         cluster.hazards.depart(host.name, now_s, message.notice_s)

@@ -314,10 +314,6 @@ class Cluster:
         left_s = {each: week.end_s(each, self.now_s) - self.now_s for each in {*self.calendars}}
         return np.array([left_s[each] for each in self.calendars])
 
-    def foresaw(self, host: HostState, gone_s: float) -> bool:
-        """Return whether the host's calendar has it end by then anyway."""
-        return bool(self.calendars) and gone_s >= self.protocol.week.end_s(host.spec.lent, self.now_s)
-
     def hazards_now_per_s(self, jobs: Sequence[JobState]) -> Floats:
         """Return the hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice."""
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 
+from experiments.inputs.scenario.flow_sizes import SIZES, mean_bytes
 from experiments.inputs.scenario.law import InverseLaw, drawn
 from testbed.trust import TRANSFERS
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.fields import check, choice, flag, names, numbers, optional, quantity, whole
+from topologies.keys import choice as one_of
 from topologies.keys import flag as true_or_false
 from topologies.keys import number, text
 from topologies.units import MBIT_PER_S
@@ -107,17 +109,32 @@ class LinkEvent:
 
 @dataclass(frozen=True, slots=True)
 class ResearchFlow:
-    """Traffic of research users: a TCP flow from host to host, at a rate or as fast as it goes."""
+    """Traffic of research users from host to host: a TCP flow, a stream of TCP flows that have sizes, or datagrams."""
 
     # the host that sends
     source: str = choice(())
     # the host that receives
     target: str = choice(())
-    # payload; greedy: as fast as it goes
+    # payload; greedy: as fast as it goes; of flows with sizes: what they ask for on average
     rate_bytes_per_s: float = quantity(D.RATE, math.inf, above=True, infinite="greedy")
+    transport: str = choice(("tcp", "udp"), "tcp")  # udp: datagrams at its rate, whatever is lost of them
+    # of flows that arrive as a Poisson process, each as fast as it goes: published distributions (`flow_sizes`); none: one flow
+    sizes: str | None = optional(one_of(SIZES))
+    # mean size of those flows; left out: the distribution's own, 1.7 or 7.5 MB
+    mean_size_bytes: float | None = optional(number(D.SIZE, above=True))
 
     def __post_init__(self) -> None:
-        check(self, f"research.{self.source}-{self.target}")
+        key = f"research.{self.source}-{self.target}"
+        check(self, key)
+        if self.greedy and (self.transport == "udp" or self.sizes is not None):
+            raise SpecError(f"{key}.rate", "greedy", "a rate: of datagrams, or of flows with sizes")
+        if self.sizes is None:
+            if self.mean_size_bytes is not None:
+                raise SpecError(f"{key}.mean_size", self.mean_size_bytes, "none without sizes")
+        elif self.transport == "udp":
+            raise SpecError(f"{key}.transport", self.transport, "tcp, where flows have sizes")
+        elif self.mean_size_bytes is None:
+            object.__setattr__(self, "mean_size_bytes", mean_bytes(self.sizes))
 
     @property
     def greedy(self) -> bool:

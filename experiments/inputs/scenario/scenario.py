@@ -116,6 +116,8 @@ class Scenario:
             _known(f"research.{flow.source}-{flow.target}", (flow.source, flow.target), self.campus.host_by_name)
             if flow.source == flow.target:
                 raise SpecError("research", flow.source, "a flow between two different hosts")
+            if self.duration_s * flow.rate_bytes_per_s / (flow.mean_size_bytes or math.inf) > MAX_EVENTS:
+                raise SpecError("research.rate", flow.rate_bytes_per_s, f"less: at most {MAX_EVENTS} flows in a run")
 
     def _check_events(self) -> None:
         """Check that events are in order of time, of links that there are, and each possible after those before."""

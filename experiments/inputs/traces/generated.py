@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import takewhile
 from random import Random
 
-from experiments.inputs.scenario import InverseLaw, Jobs, Owners, Scenario
+from experiments.inputs.scenario import InverseLaw, Jobs, Owners, ResearchFlow, Scenario
+from experiments.inputs.scenario.flow_sizes import quantile
 from experiments.inputs.scenario.job import JobArrival, JobDraw
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
@@ -20,6 +21,7 @@ from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import Recorded, Trace, in_order
 
+MAX_OPEN = 256  # research flows of a stream at once: where a link is too full for them, further ones are cut
 INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
 
 
@@ -124,6 +126,15 @@ def draws(law: InverseLaw, seed: int, *purpose: str) -> Iterator[float]:
     rng = stream(seed, *purpose)
     while True:
         yield law.quantile(rng.random())
+
+
+def flow_arrivals(flow: ResearchFlow, number: int, seed: int) -> Iterator[tuple[float, int]]:
+    """Yield (seconds since research began, payload bytes) of the flows of a scenario's research of a number: Poisson."""
+    assert flow.sizes is not None
+    rng, at_s, mean = stream(seed, "research", f"{number}"), 0.0, flow.mean_size_bytes or 0.0
+    while True:
+        at_s += unit_exponential(rng) * mean / flow.rate_bytes_per_s
+        yield at_s, max(1, round(mean * quantile(flow.sizes, rng.random())))
 
 
 def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:

@@ -160,7 +160,10 @@ def tiles(summary: Summary, *, as_played: bool = False) -> Sequence[Tile]:
     resumed = f"{s.emergencies.restored_verified} of {s.emergencies.count}" if s.emergencies.count else "-"
     share = s.research.lowest_share
     worst, of_grant = s.rates.worst_goodput_over_guarantee, s.rates.worst_goodput_over_grant
-    call = s.kill_switch.set_to_closed_worst_s
+    call, p99_s = s.kill_switch.set_to_closed_worst_s, s.research.completion_p99_s
+    flows = (
+        f"{s.research.flows} flows, {s.research.flows_cut} cut; 99 % within {format_duration((p99_s or 0.0) / at_real)}"
+    )
     rented = gpu_time(s.jobs.on_demand_gpu_s / at_real) if s.jobs.on_demand_gpu_s > 0.0 else "nothing"
     return (
         Tile(
@@ -205,6 +208,11 @@ def tiles(summary: Summary, *, as_played: bool = False) -> Sequence[Tile]:
             "lowest research share",
             f"{s.research.reserve_share:.0%} is kept for it",
             "research",
+        ),
+        *(
+            Tile(format_duration(median_s / at_real), "median of research flows", flows, "campus")
+            for median_s in [s.research.completion_median_s]
+            if median_s is not None
         ),
         Tile(
             "-" if s.cost.mean is None else f"{s.cost.mean:.2f}",

@@ -14,6 +14,7 @@ import trio
 
 from experiments.inputs.scenario import OwnerEvent
 from experiments.results.run_context import SwitchProbe
+from experiments.worlds.live.habits import PRESENT
 from experiments.worlds.live.world import LiveWorld
 from testbed import owner
 from testbed.agent.config import DATA_PORT
@@ -41,7 +42,7 @@ class OwnersAtWork:
         """Apply one event, unless the host is already in the state that it leads to."""
         world, host = self.world, event.host
         switch, socket = world.switch_pin(host), world.owner_socket(host)
-        is_present = world.habits is not None and host in world.habits.present  # then it stays closed
+        is_present = world.habits.states[host] == PRESENT  # then it stays closed
         if event.kind == "return":
             if self.away.pop(host, None) and not is_present:
                 async with self._hands[host]:

@@ -1,24 +1,31 @@
-"""Research traffic: real TCP flows between hosts, and what their receivers took in, window by window.
+"""Research traffic: real TCP flows and datagrams between hosts, and what their receivers took in, window by window.
 
-A flow is a sender and a receiver, each a process in its host's namespace. The receiver appends (time, bytes) of each
-window to a file, which may be read while the flow runs and after it was killed.
+A flow, or a stream of flows that have sizes, is a sender and a receiver, each a process in its host's namespace. The receiver
+appends (time, bytes) of each window to a file, which may be read while the flow runs and after it was killed. So does the sender
+of a stream with (time, size, seconds taken) of each flow.
 """
 
 from __future__ import annotations
 
-import math
+import selectors
 import socket
 import struct
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from io import FileIO
+from math import inf
 from pathlib import Path
+from typing import Any, NoReturn, cast
 
 from experiments.inputs.scenario import ResearchFlow
+from experiments.inputs.traces.generated import MAX_OPEN, flow_arrivals
 from experiments.results.history import Timed
 from experiments.results.link_rates import LinkRates, RoutesThen
-from experiments.results.run_context import ResearchSample
+from experiments.results.run_context import FlowCompletion, ResearchSample
 from topologies.paths import Routes
 from topologies.spec import Campus
 
@@ -30,7 +37,11 @@ CONNECT_S = 10.0
 CHUNK = bytes(256 << 10)
 TCP_CONGESTION = 13  # linux/tcp.h
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
+DATAGRAM = bytes(1448)  # as TCP's segments
+LAG_S, PAUSE_S = 0.1, 0.001  # datagrams that are so late are lost; between two bursts of them
+PATIENCE_S = 60.0  # of a flow that has a size: one that stands still for so long is cut
 _RECORD = struct.Struct("<dQ")  # end of the window (CLOCK_MONOTONIC), bytes taken in during it
+_COMPLETION = struct.Struct("<dQd")  # its end (CLOCK_MONOTONIC), bytes, seconds taken; infinite: it was cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +53,50 @@ class Measured:
     address: str
     record: Path
     sender: str
+    number: int = 0  # in the scenario
+    seed: int = 0  # of a stream's flows
 
-    def receive(self) -> None:
-        """Run the receiver's process: one sender after another, for ever."""
-        with socket.create_server((self.address, self.port)) as server:
+    def receive(self) -> NoReturn:
+        """Run the receiver's process for ever; windows of a single flow begin with its connection, and only whole ones count."""
+        is_udp, buffer = self.flow.transport == "udp", bytearray(256 << 10)
+        is_single = not is_udp and self.flow.sizes is None
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((self.address, self.port))
+        if not is_udp:
+            server.listen(MAX_OPEN)
+        server.setblocking(False)
+        with selectors.DefaultSelector() as selector, self.record.open("ab", buffering=0) as record:
+            selector.register(server, selectors.EVENT_READ)
+            end_s, taken = inf if is_single else time.monotonic() + WINDOW_S, 0
             while True:
-                peer, (source, *_) = server.accept()
-                if source != self.sender:  # it would be measured, or keep the flow waiting
-                    peer.close()
-                    continue
-                with peer, self.record.open("ab", buffering=0) as record:
-                    for end_s, taken in _windows(peer):
-                        record.write(_RECORD.pack(end_s, taken))
+                for key, _ in selector.select(WINDOW_S / 4):
+                    peer, got = cast(socket.socket, key.fileobj), 0
+                    with suppress(OSError):
+                        if is_udp or peer is not server:
+                            got, sender = peer.recvfrom_into(buffer)
+                            taken += got if not is_udp or sender[0] == self.sender else 0
+                        else:
+                            accepted, (source, *_) = server.accept()
+                            if source != self.sender:  # it would be measured
+                                accepted.close()
+                                continue
+                            selector.register(accepted, selectors.EVENT_READ)
+                            end_s, taken = (time.monotonic() + WINDOW_S, 0) if is_single else (end_s, taken)
+                    if not got and peer is not server:
+                        selector.unregister(peer)
+                        peer.close()
+                        end_s = inf if is_single and len(selector.get_map()) == 1 else end_s
+                while time.monotonic() >= end_s:
+                    record.write(_RECORD.pack(end_s, taken))
+                    end_s, taken = end_s + WINDOW_S, 0
 
     def send(self) -> None:
         """Run the sender's process: connect again whenever it is cut off, for ever."""
+        if self.flow.transport == "udp":
+            self._send_datagrams()
+        if self.flow.sizes is not None:
+            self._send_stream()
         while True:
             try:
                 with socket.create_connection((self.address, self.port), timeout=CONNECT_S) as sock:
@@ -71,14 +111,66 @@ class Measured:
             except OSError:
                 time.sleep(0.2)
 
+    def _send_datagrams(self) -> NoReturn:
+        """Send at the flow's rate, for ever; what the machine cannot send in time is lost, as on the way."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((self.address, self.port))
+            rate, began_s, sent = self.flow.rate_bytes_per_s, time.monotonic(), 0.0
+            while True:
+                due = (time.monotonic() - began_s) * rate
+                sent = max(sent, due - LAG_S * rate - len(DATAGRAM))
+                while sent + len(DATAGRAM) <= due:
+                    with suppress(OSError):  # its host is closed, or nobody listens there
+                        sock.send(DATAGRAM)
+                    sent += len(DATAGRAM)
+                time.sleep(max(PAUSE_S, (sent + len(DATAGRAM) - due) / rate))
+
+    def _send_stream(self) -> None:
+        """Begin each flow of the stream at its time, whether those before are over or not."""
+        began_s = time.monotonic()
+        with self.completions.open("ab", buffering=0) as record:
+            for at_s, size_bytes in flow_arrivals(self.flow, self.number, self.seed):
+                time.sleep(max(0.0, began_s + at_s - time.monotonic()))
+                if threading.active_count() > MAX_OPEN:
+                    record.write(_COMPLETION.pack(time.monotonic(), size_bytes, inf))
+                    continue
+                threading.Thread(target=self._send_sized, args=(size_bytes, record), daemon=True).start()
+
+    def _send_sized(self, size_bytes: int, record: FileIO) -> None:
+        began_s, took_s = time.monotonic(), inf
+        with suppress(OSError), socket.create_connection((self.address, self.port), timeout=CONNECT_S) as sock:
+            sock.settimeout(PATIENCE_S)
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"cubic")
+            for left in range(size_bytes, 0, -len(CHUNK)):
+                sock.sendall(memoryview(CHUNK)[:left])
+            sock.shutdown(socket.SHUT_WR)
+            if sock.recv(1) == b"":  # the receiver has read all
+                took_s = time.monotonic() - began_s
+        record.write(_COMPLETION.pack(time.monotonic(), size_bytes, took_s))
+
+    @property
+    def completions(self) -> Path:
+        """The record of a stream's flows that are over."""
+        return self.record.with_suffix(".flows.bin")
+
     def windows(self) -> Iterator[tuple[float, int]]:
         """Return (end of window, bytes) so far."""
-        data = self.record.read_bytes() if self.record.exists() else b""
-        whole = len(data) - len(data) % _RECORD.size
-        yield from _RECORD.iter_unpack(data[:whole])
+        return _records(self.record, _RECORD)
+
+    def completed(self, started_s: float, until_s: float) -> Iterator[FlowCompletion]:
+        """Yield the stream's flows that were over before a moment."""
+        for at_s, size_bytes, took_s in _records(self.completions, _COMPLETION):
+            if at_s <= until_s:
+                yield FlowCompletion(at_s - started_s, size_bytes, took_s if took_s < inf else None)
 
 
-def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -> list[Measured]:
+def _records(path: Path, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
+    """Return the whole records of a file."""
+    data = path.read_bytes() if path.exists() else b""
+    return form.iter_unpack(data[: len(data) - len(data) % form.size])
+
+
+def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path, seed: int) -> list[Measured]:
     """Return ports and record files for the flows of a scenario."""
     return [
         Measured(
@@ -87,6 +179,8 @@ def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -
             str(campus.host_by_name[flow.target].address),
             directory / f"research-{number}.bin",
             str(campus.host_by_name[flow.source].address),
+            number,
+            seed,
         )
         for number, flow in enumerate(flows)
     ]
@@ -95,7 +189,7 @@ def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -
 def samples(
     campus: Campus, measured: Sequence[Measured], started_s: float, until_s: float, facts: Sequence[Timed] = ()
 ) -> list[ResearchSample]:
-    """Return windows of the greedy flows, on the narrowest link of each.
+    """Return windows of all flows, on the narrowest link of each; those of flows that are not greedy are not judged.
 
     The first WARM_UP_S of each flow are left out; windows around a change of rate on its path are not judged. ECMP
     choices are not observable, so a flow is judged against the narrowest link of all its paths.
@@ -104,10 +198,8 @@ def samples(
     history, crossed = RoutesThen(campus, facts).history, cache(Routes.shortest_links)
     found = []
     for each in measured:
-        if not each.flow.greedy:
-            continue
         windows = list(each.windows())
-        first_s = windows[0][0] if windows else math.inf
+        first_s = windows[0][0] if windows else inf
         for end_s, taken in windows:
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
                 at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
@@ -120,7 +212,7 @@ def samples(
                 narrowest, (capacity, _) = min(zip(links, seen, strict=True), key=lambda pair: pair[1][0])
                 during = history.during(before_s, told_s)
                 moved = any(crossed(routes, source, target) != shared for routes in during)
-                if moved or any(least < greatest for least, greatest in seen):
+                if moved or not each.flow.greedy or any(least < greatest for least, greatest in seen):
                     capacity = 0.0
                 reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
                 payload_bytes = float(taken)
@@ -128,23 +220,3 @@ def samples(
                 sample = ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes)
                 found.append(sample if as_described else replace(sample, narrowest=narrowest))
     return sorted(found, key=lambda sample: sample.at_s)
-
-
-def _windows(peer: socket.socket, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[float, int]]:
-    """Yield bytes taken in during each second, until the sender is gone."""
-    buffer = bytearray(256 << 10)
-    peer.settimeout(WINDOW_S / 4)
-    end_s, taken = clock() + WINDOW_S, 0
-    while True:
-        try:
-            got = peer.recv_into(buffer)
-            if got == 0:
-                return
-            taken += got
-        except TimeoutError:
-            got = 0
-        except OSError:
-            return
-        while clock() >= end_s:
-            yield end_s, taken
-            end_s, taken = end_s + WINDOW_S, 0

@@ -63,8 +63,7 @@ class LiveRun:
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
-        if self.world.habits is not None:
-            self.world.habits.held = self.owners.away
+        self.world.habits.held = self.owners.away
         self.network = NetworkWatch(self.world.campus)
 
     async def main(self) -> None:
@@ -198,8 +197,7 @@ class LiveRun:
     async def _watch_processes(self) -> None:
         while True:
             self.world.watch_processes()
-            if self.world.habits is not None:
-                self.world.habits.look()
+            self.world.habits.look()
             await trio.sleep(WATCH_PERIOD_S)
 
     async def _kill_leaders(self, begin_s: float) -> None:
@@ -299,6 +297,7 @@ def run_live(
     context = replace(
         context_of(scenario, trace, row),
         research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
+        completions=tuple(each for flow in world.flows for each in flow.completed(world.started_s, ended_s)),
         switches=tuple(run.owners.probes),
         fidelity=FidelityRecord(
             measured.valid and not damage,

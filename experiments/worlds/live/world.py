@@ -139,7 +139,7 @@ class LiveWorld:
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
     # of the names of all processes, in a file: the coordinator may follow it by another; None: they are without certificates
     authority: Path | None = None
-    habits: Habits | None = None  # of the owners; None: nothing is enforced
+    habits: Habits = field(init=False)  # of the owners, once its processes run
 
     @property
     def operator_socket(self) -> Path:
@@ -246,7 +246,7 @@ class LiveWorld:
 
     def start_research(self) -> None:
         """Start the scenario's research flows, receivers before senders."""
-        self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out)
+        self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out, self.scenario.seed)
         log = self._log("research")
         self.campus.fork_all([ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in self.flows])
         self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
@@ -333,8 +333,7 @@ class LiveWorld:
         def watch() -> None:
             while not over.wait(WATCH_PERIOD_S):
                 self.watch_processes()
-                if self.habits is not None:
-                    self.habits.look(calendars=True)
+                self.habits.look(calendars=True)
             self.end_coordinator()  # it would die with this thread
 
         keeper = Keeper(target=watch)
@@ -421,8 +420,7 @@ def live_world(
             world.authority = _authority(scenario)
         try:
             world.start_processes()
-            if campus.enforcement:
-                world.habits = Habits(scenario, campus, groups, world.started_s)
+            world.habits = Habits(scenario, campus, groups, world.started_s)
             yield world
         finally:
             world.end_coordinator()

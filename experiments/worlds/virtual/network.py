@@ -124,12 +124,15 @@ class ScheduledNetwork:
         cap_bytes_per_s: float,
         done: Callable[[], None] | None = None,
         parallel: float = 1.0,
+        *,
+        yields: bool = True,
     ) -> None:
-        """Start a flow (or `parallel` equal ones as one); `done` is called when its last byte is there."""
+        """Start a flow (see `FluidNetwork.start`); `done` is called when its last byte is there."""
         if done is not None:
             self._done[key] = done
         now_s = self._scheduler.now_s
-        self._changed(self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel))
+        begun = self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel, yields=yields)
+        self._changed(begun)
 
     def regrant(self, caps_bytes_per_s: Mapping[str, float]) -> None:
         """Set other caps for flows, all at once."""

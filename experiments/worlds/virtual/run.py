@@ -93,6 +93,7 @@ def simulate(
         world=WORLD,
         policy=world.protocol.policy,
         research=tuple(world.research.samples),
+        completions=tuple(world.research.completions),
         fidelity=FidelityRecord(figures={"events": float(world.events), "agents_registered_s": registered_s}),
         ended_at_s=world.now_s,
         prices={} if context.reclaims is None else _prices(scenario.scale.apply(trace), world),

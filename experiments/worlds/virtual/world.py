@@ -107,7 +107,7 @@ class VirtualWorld:
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, borrows=row.borrows)
         self.background: VirtualBackground | None = None
-        self.research = ResearchTraffic(self.env, tuple(research), duration_s)
+        self.research = ResearchTraffic(self.env, tuple(research), duration_s, seed)
         self.heartbeats = HeartbeatElision(self.env, self.new_coordinator(), self.connections, self.workloads)
         if self.quiet:
             self.connections.heard = self.heartbeats.heard
