@@ -224,15 +224,15 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     capacity, shares = context.campus.capacity_bytes_per_s, []
     for sample in sorted(samples, key=lambda s: s.at_s):
         if sample.source != sample.target and sample.link_capacity_bytes_per_s > 0.0:
-            links = [sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]]
-            rate = sample.link_capacity_bytes_per_s
-            if capacity[links[0]] == rate:
-                way = sample.way or routes.route(sample.source, sample.target)
-                links += [link for link in way if capacity[link] >= rate and link in crossing]
-            together = max(
-                _on_a_link(crossing[link], sample, longest_s) * min(1.0, rate / capacity[link])
-                for link in dict.fromkeys(links)
+            narrowest, rate = (
+                sample.narrowest or routes.bottleneck(sample.source, sample.target)[1],
+                sample.link_capacity_bytes_per_s,
             )
+            parts = {narrowest: 1.0}
+            if capacity[narrowest] == rate:
+                way = sample.way or routes.route(sample.source, sample.target)
+                parts |= {link: rate / capacity[link] for link in way if capacity[link] >= rate and link in crossing}
+            together = max(part * _on_a_link(crossing[link], sample, longest_s) for link, part in parts.items())
             shares.append(ResearchShare(sample, together))
     return shares
 

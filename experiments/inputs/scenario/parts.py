@@ -118,7 +118,7 @@ class ResearchFlow:
     # payload; greedy: as fast as it goes; of flows with sizes: what they ask for on average
     rate_bytes_per_s: float = quantity(D.RATE, math.inf, above=True, infinite="greedy")
     transport: str = choice(("tcp", "udp"), "tcp")  # udp: datagrams at its rate, whatever is lost of them
-    # of flows that arrive as a Poisson process, each as fast as it goes, as published (DCTCP, 2010; VL2, 2009); left out: one flow
+    # of flows that arrive as a Poisson process, each as fast as it goes, as published (DCTCP 2010, VL2 2009); left out: one flow
     sizes: str | None = optional(one_of(SIZES))
     # mean size of those flows; left out: the distribution's own, 1.7 or 7.5 MB
     mean_size_bytes: float | None = optional(number(D.SIZE, above=True))
