@@ -107,7 +107,7 @@ def main() -> None:
         "docstrings without a head": (len(headless(tracked(*(f"{folder}/*.py" for folder in PRODUCTION)))), 60),
         "policy rows": (len(POLICIES), 19),
         "commands": (len(callable_ones), 30),
-        "options and arguments": (sum(p.name != "as_json" for each in callable_ones for p in each.params), 120),
+        "options and arguments": (sum(p.name != "as_json" for each in callable_ones for p in each.params), 126),
     }
     for name, (now, limit) in rows.items():
         print(f"{name:28} {now:>8,} of {limit:>7,}{'' if now <= limit else '  over'}")

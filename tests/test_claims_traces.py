@@ -140,7 +140,7 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
         told = [check.detail for check in verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
     monkeypatch.setattr(owner_records, "play", lambda wanted: pytest.fail("it was run before"))
-    assert reproduce(console, tmp_path / "out", ["traces"], **asked) == ExitStatus.CUT_SHORT  # type: ignore[arg-type]
+    assert reproduce(console, tmp_path / "out", ["traces"], **asked)[0] == ExitStatus.CUT_SHORT  # type: ignore[arg-type]
     assert "no verdict: a quick run" in console.file.getvalue()  # type: ignore[attr-defined]
     again = tmp_path / "again"
     reproduce(console, again, [], quick=False, seeds=None, kept=tmp_path / "out")

@@ -27,7 +27,7 @@ def test_parts_that_cannot_run_have_reasons_and_the_next_one_runs(
 ) -> None:
     monkeypatch.setattr(run_all, "wait_until_quiet", lambda most_s: 0.5)
     monkeypatch.setattr(run_all, "BENCHMARKS", {"nothing": (60.0, ""), "decisions": (0.1, "")})
-    first, second = measure_all(tmp_path)
+    first, second = measure_all(Run(tmp_path))
     assert "experiments.benchmarks.nothing" in first.why
     assert second.why.startswith("not over after")
     parts = json.loads((tmp_path / "measure.json").read_text())
@@ -115,7 +115,7 @@ def test_what_is_no_benchmark_and_no_size_is_refused(words: tuple[str, ...], tmp
 def test_parts_that_did_not_run_are_in_the_json_and_in_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_all, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "", ())])
+    monkeypatch.setattr(run_all, "measure_all", lambda run: [Part("x", 1.0, "no root", "", ())])
     done = CliRunner().invoke(app, ["measure", "all", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 3
     assert json.loads(done.stdout)["result"][0]["why"] == "no root"

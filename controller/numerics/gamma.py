@@ -1,4 +1,4 @@
-"""Regularised incomplete gamma function and its inverse, for laws of run times and bounds of hazards; scipy's would bring 140 MB.
+"""Regularised incomplete gamma function and its inverse, for laws of run times and bounds of hazards; scipy would bring 140 MB.
 
 Series below the mean, continued fraction above (Abramowitz and Stegun 6.5.29, 6.5.31), and Halley's steps for the inverse.
 The density comes from Stirling's series where the direct way would subtract large logarithms. Relative errors stay near 1e-14.
@@ -7,11 +7,11 @@ The density comes from Stirling's series where the direct way would subtract lar
 from __future__ import annotations
 
 import math
+from itertools import count
 from statistics import NormalDist
 
 LARGE = 16.0  # from this shape on Stirling's five terms leave 1e-16
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
-CLOSE = 1e-17  # a term or step that no longer changes the sum
 MAX_STEPS = 60
 _NORMAL = NormalDist()
 
@@ -28,35 +28,25 @@ def _density(shape: float, x: float) -> float:
 def both_sides(shape: float, x: float) -> tuple[float, float]:
     """Return the probabilities that a gamma variable of this shape and scale 1 is below x, and above."""
     if x <= 0.0 or x == math.inf:
-        return (0.0, 1.0) if x <= 0.0 else (1.0, 0.0)
-    density = _density(shape, x)
+        return float(x > 0.0), float(x <= 0.0)
+    density, term, total = _density(shape, x), 1.0, 1.0
     if x < shape + 1.0:
-        term = total = 1.0
-        n = shape
-        while term > CLOSE * total:
-            n += 1.0
-            term *= x / n
+        for n in count(1):
+            term *= x / (shape + n)
             total += term
-        return density * total, 1.0 - density * total
+            if term <= 1e-17 * total:
+                return density * total, 1.0 - density * total
     # Lentz's way through x + 1 - shape - 1 (1 - shape) / (x + 3 - shape - ...)
     base, upper = x + 1.0 - shape, math.inf
     lower = fraction = 1.0 / base
-    n = ratio = 0.0
-    while abs(ratio - 1.0) > 2e-16 and n < 1e6:
-        n += 1.0
-        factor = n * (shape - n)
-        base += 2.0
-        lower = 1.0 / (factor * lower + base or 1e-300)
-        upper = base + factor / upper or 1e-300
-        ratio = lower * upper
-        fraction *= ratio
+    for n in count(1):
+        factor, base = n * (shape - n), base + 2.0
+        lower, upper = 1.0 / (factor * lower + base or 1e-300), base + factor / upper or 1e-300
+        fraction *= lower * upper
+        if abs(lower * upper - 1.0) <= 2e-16:
+            break
     above = density * shape * fraction
     return 1.0 - above, above
-
-
-def below(shape: float, x: float) -> float:
-    """Return the probability that a gamma variable of this shape and scale 1 is below x."""
-    return both_sides(shape, x)[0]
 
 
 def quantile(shape: float, probability: float) -> float:

@@ -16,12 +16,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich import box
@@ -39,6 +39,7 @@ GOAL_HOSTS = 500  # of campuses that goals are for
 ROOT = Path(__file__).parents[2]
 DOWN_S = 20.0  # within which an interrupted process takes its campus down
 Result = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,15 @@ class Run:
     quick: bool = False
     hosts: tuple[int, ...] = ()
     sealed: bool = False
-    progress: Callable[[str], None] = lambda _: None
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
+
+    def each(self, items: Iterable[T], named: Callable[[T], str] = str) -> Iterator[T]:
+        """Yield the items, with progress before each and after the last."""
+        every = list(items)
+        for done, item in enumerate(every):
+            self.progress(done, len(every), named(item))
+            yield item
+        self.progress(len(every), len(every), "")
 
 
 @dataclass(frozen=True, slots=True)

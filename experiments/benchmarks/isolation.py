@@ -158,11 +158,10 @@ def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = 
             )
             for system in systems
         }
-        for row in rows(quick=run.quick):
-            if only and row.key not in only:
-                continue
+        for row in run.each(
+            (each for each in rows(quick=run.quick) if not only or each.key in only), lambda r: r.words
+        ):
             for system, campus in campuses.items():
-                run.progress(f"{row.words}: {system.name}")
                 samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
     return {

@@ -143,8 +143,7 @@ def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
 def measure(run: Run, *, systems: Sequence[System] = SYSTEMS, ks: Sequence[int] = ()) -> dict[str, Any]:
     """Play every system: 8 minutes, `quick` 2. `ks`: waves of every system."""
     runs, chosen = [], ks or (QUICK_KS if run.quick else KS)
-    for system in systems:
-        run.progress(f"{system.name}: waves of {', '.join(map(str, chosen))} moves")
+    for system in run.each(systems, lambda each: each.name):
         scenario = scenario_of(system, chosen)
         with Path(os.devnull).open("w") as nowhere:
             played = run_live(

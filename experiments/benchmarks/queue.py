@@ -32,7 +32,7 @@ def measure(run: Run) -> dict[str, Any]:
     """Measure speed and agreement: two minutes on one core, `quick` a fifth."""
     timed, judged = QUICK_JOBS if run.quick else JOBS
     speed = {}
-    for case in _raced():
+    for case in run.each(_raced(), lambda each: each.name):
         cpu_s, wall_s = [], []
         for _ in range(ROUNDS):
             cpu_0_s, wall_0_s = time.process_time(), time.perf_counter()

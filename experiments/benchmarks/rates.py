@@ -108,8 +108,7 @@ def measure(run: Run) -> dict[str, Any]:
     setLogLevel("error")
     warm_s, windows, tries = (1.0, 2, 2) if run.quick else (2.0, 6, 5)
     settings: dict[str, Any] = {}
-    for setting in SETTINGS:
-        run.progress(setting.name)
+    for setting in run.each(SETTINGS, lambda each: each.name):
         with ExitStack() as stack:
             campuses = [
                 stack.enter_context(_campus(setting.trunk_bytes_per_s, marked_first=first)) for first in (False, True)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.benchmarks import BENCHMARKS
-from experiments.benchmarks.frame import DOWN_S, ROOT, Goal, goals_of, goals_table, write_json
+from experiments.benchmarks.frame import DOWN_S, ROOT, Goal, Run, goals_of, goals_table, write_json
 from experiments.results.pages import render
 from experiments.results.provenance import provenance
 from testbed.emulation.fidelity import CpuTimes
@@ -47,11 +47,11 @@ class Part:
     busy: float = 0.0
 
 
-def measure_all(out: Path, *, most_s: float = MAX_S, progress: Callable[[str], None] = lambda _: None) -> list[Part]:
-    """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, again after each."""
-    limit_s, done, names = time.monotonic() + most_s, list[Part](), list(BENCHMARKS)
-    for name, (part_s, _) in BENCHMARKS.items():
-        progress(f"measure {name}: at most {part_s / 60:.0f} minutes")
+def measure_all(run: Run, *, most_s: float = MAX_S) -> list[Part]:
+    """Run all benchmarks within `most_s`; write measure.html and measure.json to its folder, again after each."""
+    limit_s, done, names, out = time.monotonic() + most_s, list[Part](), list(BENCHMARKS), run.folder
+    for name in run.each(BENCHMARKS):
+        part_s, _ = BENCHMARKS[name]
         busy = wait_until_quiet(min(WAIT_S, limit_s - time.monotonic()))
         part = run_part(name, out / name, min(part_s, limit_s - time.monotonic()))
         done.append(replace(part, busy=busy))

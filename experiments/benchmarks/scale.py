@@ -115,8 +115,7 @@ def measure(run: Run) -> dict[str, Any]:
     if run.quick:
         sizes, seconds = run.hosts or QUICK_SIZES, QUICK_WORK_S
     runs: list[dict[str, Any]] = []
-    for hosts in sizes:
-        run.progress(f"{hosts} hosts")
+    for hosts in run.each(sizes, "{} hosts".format):
         found = {
             kind: in_fresh_process(__name__, hosts, length_s, kind, run.folder / f"{kind}-{hosts}")
             for kind, length_s in (("idle", IDLE_S), ("work", seconds))

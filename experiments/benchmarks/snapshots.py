@@ -62,7 +62,7 @@ def measure(run: Run) -> dict[str, Any]:
     """Run the comparison, a process of its own for each size. SetupError: too little room or memory."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="reclaimnet-snapshots-") as folder:
-        for size_mb in (GOAL_MB,) if run.quick else SIZES_MB:
+        for size_mb in run.each((GOAL_MB,) if run.quick else SIZES_MB, "{} MB".format):
             size_bytes = size_mb * 1_000_000
             room = min(available_bytes() / 3.0, shutil.disk_usage(folder).free / 2.0)
             if size_bytes > room:

@@ -69,7 +69,7 @@ def measure(run: Run) -> dict[str, Any]:
             raise SetupError(f"{place.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}")
         sender, receiver = _joined(stack, place)
         sender.order(do="prepare", size_bytes=size_bytes)
-        for number in range(WARM_UP_ROUNDS + rounds):
+        for number in run.each(range(WARM_UP_ROUNDS + rounds)):
             sender.order(do="snapshot", sequence=number)
             rates = {kind: _transfer(sender, receiver, kind, number)["bytes_per_s"] for kind in KINDS}
             rows.append({"round": number, "bytes_per_s": rates, "ratio": rates["stored"] / rates["bare"]})

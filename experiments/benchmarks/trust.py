@@ -33,10 +33,9 @@ def measure(run: Run) -> dict[str, Any]:
     sizes = run.hosts or (QUICK_SIZES if run.quick else SIZES)
     lengths_s = {"idle": IDLE_S, "work": QUICK_WORK_S if run.quick else WORK_S}
     rows: list[dict[str, Any]] = []
-    for hosts in sizes:
+    for hosts in run.each(sizes, "{} hosts".format):
         row: dict[str, Any] = {"hosts": hosts}
         for transfers in KINDS:
-            run.progress(f"{hosts} hosts, {transfers}")
             row[transfers] = {
                 kind: in_fresh_process(
                     scale.__name__, hosts, length_s, kind, run.folder / f"{kind}-{transfers}-{hosts}", transfers

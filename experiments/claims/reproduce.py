@@ -16,7 +16,7 @@ from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
-from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, Config, Level
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
 from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Values, file_of, read, write
 from experiments.claims.framework.verdicts import judge, who_wins
@@ -45,8 +45,8 @@ def reproduce(
     only: Sequence[str] = (),
     kept: Path | None = None,
     dask: str | None = None,
-) -> int:
-    """Run the claims named, all if none is; return 1 if one was not reproduced, 3 if one is quick and so not judged, else 0.
+) -> tuple[ExitStatus, dict[str, ClaimVerdict]]:
+    """Run the claims named, all if none is; return verdicts, and 1: one was not reproduced, 3: one is quick, not judged, or 0.
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`:
     rows of the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
@@ -107,7 +107,8 @@ def reproduce(
         table.add_row(claim.name, claim.paper, level, *held)
     console.print(table)
     console.print(f"{page}: all claims run so far")
-    return next(status for status in (ExitStatus.BROKEN, ExitStatus.CUT_SHORT, ExitStatus.KEPT) if status in statuses)
+    worst = next(each for each in (ExitStatus.BROKEN, ExitStatus.CUT_SHORT, ExitStatus.KEPT) if each in statuses)
+    return worst, {claim.name: verdict for claim, (verdict, _) in zip(claims, told, strict=True)}
 
 
 def _played(console: Console, claim: Claim, config: Config) -> Values:

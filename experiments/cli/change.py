@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.cli.options import COMMAND, CampusId, HostName, JobNames, WithCommand, console
+from experiments.cli.options import COMMAND, CampusId, HostName, JobNames, Json, WithCommand, console, print_json
 from testbed.bounds import MAX_ARRAY
 
 PANEL = "Change"
@@ -51,15 +52,20 @@ def submit(
         typer.Option(min=1, max=MAX_ARRAY, help="An array: so many, each with its RECLAIMNET_INDEX, from 1."),
     ] = None,
     campus: CampusId = None,
+    as_json: Json = False,
 ) -> None:
     """Submit jobs of your own to a running campus: files, or a command behind --, which then runs in this folder."""
     from experiments.cli.submission import submissions, submit_all
 
-    submit_all(submissions(files or [], ctx.meta[COMMAND], name, settings or [], count), campus)
+    names = submit_all(submissions(files or [], ctx.meta[COMMAND], name, settings or [], count), campus)
+    if as_json:
+        print_json({"jobs": names})
 
 
 @app.command("try", rich_help_panel=PANEL)
-def try_(file: Annotated[Path, typer.Argument(help="A job file (TOML).", metavar="JOB.toml")]) -> None:
+def try_(
+    file: Annotated[Path, typer.Argument(help="A job file (TOML).", metavar="JOB.toml")], as_json: Json = False
+) -> None:
     """Play a job alone, save it, resume it in another process, and print its steps, step and payload as measured."""
     from experiments.cli.trial import try_job
     from experiments.inputs.job_file import DECLARED, of_file
@@ -67,15 +73,20 @@ def try_(file: Annotated[Path, typer.Argument(help="A job file (TOML).", metavar
     [job] = of_file(file, declared=DECLARED).jobs
     lines = try_job(job, file.absolute().parent)
     console.print(f"it resumes in another process where it was; for {file}:", soft_wrap=True)
-    typer.echo("\n".join(lines))
+    if as_json:
+        print_json(tomllib.loads("\n".join(lines)))
+    else:
+        typer.echo("\n".join(lines))
 
 
 @app.command(rich_help_panel=PANEL)
-def retry(jobs: JobNames, campus: CampusId = None) -> None:
+def retry(jobs: JobNames, campus: CampusId = None, as_json: Json = False) -> None:
     """Submit failed or cancelled jobs once more, as new jobs under names of their own."""
     from experiments.cli.submission import submit_again
 
-    submit_again(jobs, campus)
+    names = submit_again(jobs, campus)
+    if as_json:
+        print_json({"jobs": names})
 
 
 @app.command(rich_help_panel=PANEL)

@@ -11,6 +11,7 @@ import typer
 
 from experiments.cli.options import (
     Dask,
+    Json,
     Out,
     Overrides,
     PolicyName,
@@ -20,6 +21,7 @@ from experiments.cli.options import (
     UntilOver,
     Workers,
     console,
+    print_json,
 )
 from experiments.runtime.exit_status import ExitStatus
 
@@ -40,6 +42,7 @@ def compare(
     seed: Seed = None,
     trace: Records = None,
     out: Out = Path("out/compare"),
+    as_json: Json = False,
 ) -> int:
     """Run a scenario live and in virtual time; show both side by side, with the times of the machinery's own steps.
 
@@ -106,6 +109,8 @@ def compare(
     for reason in judged.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")
     console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
+    if as_json:
+        print_json({"out": str(out), **record})
     if judged.reasons or live.context.ended != COMPLETED:
         return ExitStatus.CUT_SHORT
     return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
@@ -153,6 +158,7 @@ def sweep(
     workers: Workers = None,
     dask: Dask = None,
     out: Out = Path("out/sweep"),
+    as_json: Json = False,
 ) -> int:
     """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
 
@@ -218,6 +224,9 @@ def sweep(
     if len(broken) > MOST_TOLD:
         console.print(f"and {len(broken) - MOST_TOLD} more")
     console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}", highlight=False)
+    if as_json:
+        tables = {"runs": result.runs.to_dicts(), "intervals": result.intervals.to_dicts()}
+        print_json({"out": str(out), **tables, "winners": dict(result.winners), "broken": broken})
     return ExitStatus.BROKEN if broken else ExitStatus.KEPT
 
 
@@ -243,6 +252,7 @@ def storm(
     override: Overrides = None,
     workers: Workers = None,
     out: Out = Path("out/storm"),
+    as_json: Json = False,
 ) -> int:
     """Play random campuses and faults in virtual time, with every promise checked after every event.
 
@@ -261,10 +271,11 @@ def storm(
     if policy is not None:
         find_policy(policy, "--policy")
     compile_once()
-    if replay is not None:
-        return _replay(replay)
-    if seed is not None:
-        return _reproduce(out, seed, campus, policy)
+    if replay is not None or seed is not None:
+        failure = _reproduce(out, seed or 0, campus, policy) if replay is None else _replay(replay)
+        if as_json:
+            print_json({"storms": 1, "failed": {f"{replay or seed}": f"{failure}"} if failure else {}})
+        return ExitStatus.BROKEN if failure else ExitStatus.KEPT
     chosen = seeds_of(seeds)
     printed: set[int] = set()
     with progress_bar(console, "storms", len(chosen), max(1, len(chosen) // STORMS_A_LINE)) as shown:
@@ -284,10 +295,13 @@ def storm(
     console.print(f"{campaign.events} events; faults that took effect: {faults}", highlight=False)
     console.print(campaign.admissions, highlight=False)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
+    if as_json:
+        failed = {seed: f"{failure}" for seed, failure in campaign.failed.items()}
+        print_json({"storms": campaign.storms, "failed": failed, "events": campaign.events, "counts": campaign.counts})
     return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
 
 
-def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> ExitStatus:
+def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> StormFailure | None:
     """Print one storm's options and lines and play it; if it breaks a promise, write its shortest script."""
     from experiments.storms.generate import options_of, script_of
     from experiments.storms.shrink import shrink
@@ -298,17 +312,17 @@ def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> 
     _print(f"{options}\n\n{script}")
     failure = _play_once(script, f"storm {seed}")
     if failure is None:
-        return ExitStatus.KEPT
+        return None
     remark = f"storm {seed}, shrunk. {failure}".replace("\n", " ")[:240]
     short = replaced(shrink(script, failure, _print), remarks=(remark,))
     _print(f"\nshrunk:\n{short}")
     path = out / f"storm_{seed}.txt"
     write_whole(path, str(short))
     console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
-    return ExitStatus.BROKEN
+    return failure
 
 
-def _replay(file: Path) -> ExitStatus:
+def _replay(file: Path) -> StormFailure | None:
     """Play one script again and print its story. SpecError: it cannot be read."""
     from experiments.storms.script import parse
     from topologies import reading
@@ -316,10 +330,9 @@ def _replay(file: Path) -> ExitStatus:
 
     script = parse(reading.read_text(file, "a script of a storm"), str(file))
     try:
-        failure = _play_once(script, file.name)
+        return _play_once(script, file.name)
     except SpecError as error:
         raise error if error.source else error.within(str(file)) from None
-    return ExitStatus.KEPT if failure is None else ExitStatus.BROKEN
 
 
 def _play_once(script: Script, name: str) -> StormFailure | None:
@@ -377,6 +390,7 @@ def reproduce(
         typer.Option("--from", help="Play nothing: judge the values files of this folder, such as experiments/values."),
     ] = None,
     out: Out = Path("out/claims"),
+    as_json: Json = False,
 ) -> int:
     """Run tables and figures of the papers again: values beside the printed ones, picture, verdict, one page of all.
 
@@ -386,7 +400,7 @@ def reproduce(
     from experiments.claims.reproduce import reproduce as run
     from experiments.inputs.seeds import seeds_of
 
-    return run(
+    status, verdicts = run(
         console,
         out,
         claims or [],
@@ -398,3 +412,6 @@ def reproduce(
         kept=kept,
         dask=dask,
     )
+    if as_json:
+        print_json({"out": str(out), "verdicts": verdicts})
+    return status

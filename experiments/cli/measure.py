@@ -48,16 +48,16 @@ def measure(
     sizes = _sizes(hosts) if hosts else ()
     from experiments.benchmarks.frame import Run, print_result, run_benchmark
     from experiments.benchmarks.run_all import measure_all, together_table
+    from experiments.runtime.progress import progress_bar
 
-    console.quiet |= as_json
     found: Any
     is_whole = True
-    with console.status("") as status:
+    with progress_bar(console, f"parts of {name}", lines=0, transient=True) as progress:
         if name == ALL:
-            found = measure_all(out, progress=status.update)
+            found = measure_all(Run(out, progress=progress))
             is_whole = not any(part.why for part in found)
         else:
-            found = run_benchmark(name, Run(out / name, quick, sizes, sealed, status.update))
+            found = run_benchmark(name, Run(out / name, quick, sizes, sealed, progress))
     if name == ALL:
         console.print(together_table(found))
     else:

@@ -90,6 +90,11 @@ def put_away(*, in_index: bool) -> None:
     _BELONGING.close()
 
 
+def _quiet(as_json: bool) -> bool:
+    console.quiet |= as_json
+    return as_json
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document, for a script: nothing else is printed there."""
     sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
@@ -176,7 +181,9 @@ Dask = Annotated[
         "--dask", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.", callback=_quiet)
+]
 CampusId = Annotated[
     str | None,
     typer.Option("--campus", help="Which campus, if several run (its id, see `status`).", autocompletion=_campuses),
@@ -212,6 +219,12 @@ SystemName = Annotated[
         "--system",
         help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle.",
         autocompletion=_systems,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A key of the scenario, say queue.target_delay='1 h'; may be repeated."
     ),
 ]
 Overrides = Annotated[

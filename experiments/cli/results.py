@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
 
+from experiments.cli.options import print_json
 from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
 from experiments.results.run_context import COMPLETED, INTERRUPTED
 from experiments.results.runs.diff import write_beside
-from experiments.results.runs.folders import result_folders
+from experiments.results.runs.folders import ResultFolder, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary
 from experiments.runtime.exit_status import ExitStatus
@@ -23,8 +25,8 @@ from experiments.worlds.played import Played
 from topologies.errors import SpecError
 
 
-def write_results(console: Console, out: Path, run: Played, origin: Provenance, said: str) -> Summary:
-    """Write summary.json and report.html into `out`; print the table, the given line, and all that speaks against the run."""
+def write_results(console: Console, out: Path, run: Played, origin: Provenance, said: str, as_json: bool) -> ExitStatus:
+    """Write summary.json and report.html into `out`; print all that speaks against the run; return its exit status."""
     summary = run.summary()
     page = report.write(out, summary, run.facts, run.context, origin)
     console.print(report.summary_table(summary))
@@ -42,7 +44,9 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
     if not summary.fidelity.valid:
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
-    return summary
+    if as_json:
+        print_json({"out": str(out), "summary": json.loads((out / "summary.json").read_bytes())})
+    return status_of(summary)
 
 
 def status_of(summary: Summary) -> ExitStatus:
@@ -54,7 +58,7 @@ def status_of(summary: Summary) -> ExitStatus:
     return ExitStatus.KEPT if summary.fidelity.valid and summary.ended == COMPLETED else ExitStatus.CUT_SHORT
 
 
-def show_index(console: Console, folder: Path) -> None:
+def show_index(console: Console, folder: Path) -> list[ResultFolder]:
     """List every result in a folder, and write its index.html. SpecError: it is no folder, or another page has that name."""
     if not folder.is_dir():
         raise SpecError("FOLDER", str(folder), "a folder that runs were written to")
@@ -77,9 +81,10 @@ def show_index(console: Console, folder: Path) -> None:
     console.print(f"{write_index(folder, found)}", highlight=False)
     if user := caller():
         hand_over(index, user)
+    return found
 
 
-def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> None:
+def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> list[dict[str, object]]:
     """Compare two to six runs: figures that differ on the terminal at real scale, and `out`/beside.html."""
     page, found = write_beside(out, folders)
     table = Table("", "", *(Column(str(folder), justify="right") for folder in folders), title="at real scale")
@@ -94,3 +99,4 @@ def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> None:
     update_index(out)
     if user := caller():
         hand_over(out, user)
+    return [row._asdict() for row in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from experiments.cli.options import (
     ORACLE,
     AgentsPerProcess,
     Hosts,
+    Json,
     Out,
     Overrides,
     Owners,
     PolicyName,
     Records,
     Seed,
+    Settings,
     SystemName,
     UntilOver,
     Web,
@@ -27,6 +30,7 @@ from experiments.cli.options import (
 )
 from experiments.runtime.exit_status import ExitStatus
 from topologies.spec import Fabric
+from topologies.units import format_duration
 
 if TYPE_CHECKING:
     from experiments.inputs.scenario import Scenario
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from experiments.worlds.live.world import LiveWorld
 
 PANEL = "Run"
+ASKED_ABOVE_S = 1800.0  # of a live run
 app = typer.Typer()
 
 
@@ -50,6 +55,7 @@ def demo(
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,
     out: Out = Path("out/demo"),
+    as_json: Json = False,
 ) -> int:
     """Build a campus, let jobs run and owners reclaim, and report.
 
@@ -62,24 +68,35 @@ def demo(
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
     scenario = replace(scenario, trust=replace(scenario.trust, standby=standby))
     kills = (False, False) if standby else ()
-    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out, kills)
+    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out, as_json, kills)
 
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
     policy: PolicyName = None,
+    settings: Settings = None,
     override: Overrides = None,
     seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Without a question, also for more than half an hour.")] = False,
     out: Out = Path("out/run"),
+    as_json: Json = False,
 ) -> int:
     """Run a scenario of your own, live."""
-    described, drawn = described_with_trace(str(scenario), seed, trace or (), policy=policy, overrides=override or ())
-    return _play_live(described, drawn, group, agents_per_process, web, out)
+    described, drawn = described_with_trace(
+        scenario, seed, trace or (), policy=policy, overrides=override or (), settings=settings or ()
+    )
+    if (length_s := described.played().duration_s) > ASKED_ABOVE_S and not yes:
+        takes = f"{described.name} takes {format_duration(length_s)} of real time ([scale] shortens it, simulate needs seconds)"
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"{takes}; --yes plays it all the same")
+        if not typer.confirm(f"{takes}. Begin?", err=True):
+            return ExitStatus.NOT_RUN
+    return _play_live(described, drawn, group, agents_per_process, web, out, as_json)
 
 
 def _play_live(
@@ -89,6 +106,7 @@ def _play_live(
     agents_per_process: int | None,
     web: int | None,
     out: Path,
+    as_json: bool,
     kills: Sequence[bool] = (),
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page.
@@ -96,7 +114,7 @@ def _play_live(
     `kills` as in `run_live`.
     """
     from experiments.cli.dashboard import page_beside
-    from experiments.cli.results import status_of, write_results
+    from experiments.cli.results import write_results
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
     from experiments.results.takeovers import take_overs
@@ -116,34 +134,36 @@ def _play_live(
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"
     said = "\n".join([said, *map(str, take_overs(outcome.facts, outcome.context.deaths))])
-    summary = write_results(console, out, outcome, provenance(scenario), said)
-    return status_of(summary)
+    return write_results(console, out, outcome, provenance(scenario), said, as_json)
 
 
 @app.command(rich_help_panel=PANEL)
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
     policy: SystemName = None,
+    settings: Settings = None,
     override: Overrides = None,
     seed: Seed = None,
     trace: Records = None,
     until_over: UntilOver = False,
     out: Out = Path("out/simulate"),
+    as_json: Json = False,
 ) -> int:
     """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
     from controller.warm_up import compile_once
-    from experiments.cli.results import status_of, write_results
+    from experiments.cli.results import write_results
     from experiments.results.events_file import digest, write_run
     from experiments.results.provenance import provenance
     from experiments.runtime.progress import progress_bar
     from experiments.worlds.virtual.run import simulate as play
-    from topologies.units import format_duration
 
     row = None if policy == ORACLE else policy
-    described, drawn = described_with_trace(scenario, seed, trace or (), policy=row, overrides=override or ())
+    described, drawn = described_with_trace(
+        scenario, seed, trace or (), policy=row, overrides=override or (), settings=settings or ()
+    )
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {drawn.origin}")
     compile_once()
@@ -160,8 +180,7 @@ def simulate(
             run = play(described, drawn, until_over=until_over, progress=progress)
     write_run(out, run.facts, run.context.campus)
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
-    summary = write_results(console, out, run, provenance(described), said)
-    return status_of(summary)
+    return write_results(console, out, run, provenance(described), said, as_json)
 
 
 def described_with_trace(
@@ -171,14 +190,21 @@ def described_with_trace(
     *,
     policy: str | None = None,
     overrides: Sequence[str] = (),
+    settings: Sequence[str] = (),
 ) -> tuple[Scenario, Trace]:
     """Load a scenario (a file or `example:NAME`), changed by the options, and its owners, recorded or drawn."""
     from controller.core.policies.overrides import parse_overrides
     from controller.user_policies import find_policy
     from experiments.inputs.scenario import load
+    from experiments.inputs.scenario.files import EXAMPLES
     from experiments.inputs.traces import trace_of
+    from topologies.files import find
 
     described = load(scenario)
+    if settings:
+        from experiments.sweeps.plan import with_settings
+
+        described = with_settings(described, settings, find(scenario, EXAMPLES).parent)
     protocol = described.protocol
     if policy is not None:
         find_policy(policy, "--policy")

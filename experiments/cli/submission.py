@@ -42,8 +42,8 @@ def submissions(
     return [of_file(path, settings, count) for path in files]
 
 
-def submit_all(submitted: Sequence[Submission], campus: str | None) -> None:
-    """Submit all jobs, or none if one is wrong. SpecError, SetupError."""
+def submit_all(submitted: Sequence[Submission], campus: str | None) -> list[str]:
+    """Submit all jobs, or none if one is wrong; return their names. SpecError, SetupError."""
     chosen = only_campus(campus)
     try:
         folder = Path(f"/proc/{chosen.owner_pid}/cwd").readlink()
@@ -78,10 +78,10 @@ def submit_all(submitted: Sequence[Submission], campus: str | None) -> None:
                 console.print(f"{answer.job} is in the journal of campus {chosen.id}")
         return done
 
-    bring_back(chosen, ask(chosen.run_dir, hand_over, PATIENCE_S + len(left) * A_JOB_S))
+    return bring_back(chosen, ask(chosen.run_dir, hand_over, PATIENCE_S + len(left) * A_JOB_S))
 
 
-def submit_again(names: Sequence[str], campus: str | None) -> None:
+def submit_again(names: Sequence[str], campus: str | None) -> list[str]:
     """Submit jobs that failed or were cancelled as new ones. SpecError: one is none of these, and none is submitted."""
     chosen = only_campus(campus)
 
@@ -101,17 +101,20 @@ def submit_again(names: Sequence[str], campus: str | None) -> None:
             again[n] = structs.replace(job, name=answer.job)
         return again
 
-    bring_back(chosen, ask(chosen.run_dir, hand_over, PATIENCE_S))
+    return bring_back(chosen, ask(chosen.run_dir, hand_over, PATIENCE_S))
 
 
-def bring_back(campus: RunningCampus, jobs: Sequence[JobSpec]) -> None:
-    """Leave a process that brings the output of each of these jobs to its submitter once the job, or the campus, is over."""
+def bring_back(campus: RunningCampus, jobs: Sequence[JobSpec]) -> list[str]:
+    """Leave a process that brings the output of each of these jobs to its submitter once the job, or the campus, is over.
+
+    Return the names of the jobs.
+    """
     left = {job.name: job for job in jobs if job.output is not None}
     if not left:
-        return
+        return [job.name for job in jobs]
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal that ends with this command
     if os.fork():
-        return
+        return [job.name for job in jobs]
     try:
         os.setsid()
         for number, nowhere in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):

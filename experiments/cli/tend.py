@@ -30,6 +30,7 @@ def clean(
     running: Annotated[
         bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
     ] = False,
+    as_json: Json = False,
 ) -> ExitStatus:
     """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
     from testbed.emulation.safety.cleaning import clean_up
@@ -42,4 +43,6 @@ def clean(
     for line in report.failed:
         console.print(f"[red]could not remove[/red] {line}")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
+    if as_json:
+        print_json(report)
     return ExitStatus.NOT_RUN if report.failed else ExitStatus.KEPT

@@ -14,21 +14,7 @@ from experiments.cli.options import console
 
 PANEL = "Write"
 app = typer.Typer()
-
-
-class Kind(StrEnum):
-    """Kinds of files that have a schema."""
-
-    CAMPUS = "campus"
-    SCENARIO = "scenario"
-    JOB = "job"
-
-
-class GraphForm(StrEnum):
-    """Forms of graphs."""
-
-    MERMAID = "mermaid"
-    DRAWIO = "drawio"
+GraphForm = StrEnum("GraphForm", ["MERMAID", "DRAWIO"])
 
 
 def _examples() -> dict[str, Path]:
@@ -38,22 +24,17 @@ def _examples() -> dict[str, Path]:
 
     found = {path.stem: path for path in scenarios.EXAMPLES.glob("*.toml")}
     found |= {f"campus/{path.stem}": path for path in campuses.EXAMPLES.glob("*.toml")}
-    found |= {path.name: path for path in scenarios.EXAMPLES.glob("[!_]*.py")}
-    return dict(sorted(found.items()))
-
-
-def _named(incomplete: str) -> list[str]:
-    return [name for name in _examples() if name.startswith(incomplete)]
+    return dict(sorted((found | {path.name: path for path in scenarios.EXAMPLES.glob("[!_]*.py")}).items()))
 
 
 @app.command(rich_help_panel=PANEL)
 def example(
     name: Annotated[
-        str | None, typer.Argument(help="One of those listed; left out: all names.", autocompletion=_named)
+        str | None,
+        typer.Argument(help="One of those listed; left out: all names.", autocompletion=lambda: [*_examples()]),
     ] = None,
 ) -> None:
     """List the scenarios, campuses and programs that come along, or print one: a file to begin with."""
-    from topologies import reading
     from topologies.errors import SpecError, nearest
 
     known = _examples()
@@ -62,18 +43,25 @@ def example(
         return
     if name not in known:
         raise SpecError("example", name, f"one of {', '.join(known)}{nearest(name, known)}")
-    text = reading.read_text(known[name])
+    text = known[name].read_text("utf-8")
     if known[name].suffix == ".toml" and '\nscenario = "' not in text:  # a sweep has no schema
-        kind = Kind.CAMPUS if name.startswith("campus/") else Kind.SCENARIO
-        text = f"#:schema ./{kind}.schema.json\n{text}"  # for editors: where `schema` wrote it beside the file
+        # for editors, where `schema` wrote it beside the file
+        text = f"#:schema ./{'campus' if name.startswith('campus/') else 'scenario'}.schema.json\n{text}"
     sys.stdout.write(text)
 
 
 @app.command(rich_help_panel=PANEL)
-def schema(kind: Annotated[Kind, typer.Argument(help="Of which files.")]) -> None:
+def schema(
+    kind: Annotated[
+        str, typer.Argument(help="campus, scenario or job.", autocompletion=lambda: ["campus", "job", "scenario"])
+    ],
+) -> None:
     """Print the JSON Schema of campus, scenario or job files, with which editors complete and check them."""
-    from experiments.inputs.schemas import schema_of
+    from experiments.inputs.schemas import KINDS, schema_of
+    from topologies.errors import SpecError, nearest
 
+    if kind not in KINDS:
+        raise SpecError("KIND", kind, f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
     sys.stdout.write(json.dumps(schema_of(kind), indent=1) + "\n")
 
 

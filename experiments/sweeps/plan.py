@@ -270,6 +270,12 @@ def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:
         return key.strip(), tuple(_toml_or_text(word.strip()) for word in words.split(","))
 
 
+def with_settings(scenario: Scenario, settings: Sequence[str], folder: Path) -> Scenario:
+    """Return the scenario with each KEY=VALUE in the place of its own; paths of campus files begin in `folder`. SpecError."""
+    chosen = [(key.strip(), _toml_or_text(word.strip())) for key, _, word in (each.partition("=") for each in settings)]
+    return _with(tomllib.loads(dumps(scenario)), chosen, folder)
+
+
 def _toml_or_text(word: str) -> Any:
     try:
         return tomllib.loads(f"x = {word}")["x"]

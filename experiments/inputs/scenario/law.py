@@ -43,7 +43,10 @@ SHAPES: Mapping[str, _Shape] = {
     "deterministic": _Shape("value", None, lambda x, _: float(x >= 1.0), lambda _u, _s: 1.0),
     "exponential": _Shape("mean", None, lambda x, _: -expm1(-x), lambda u, _: -log1p(-u)),
     "gamma": _Shape(
-        "mean", "shape", lambda x, k: rounded(gamma.below(k, k * x)), lambda u, k: rounded(gamma.quantile(k, u)) / k
+        "mean",
+        "shape",
+        lambda x, k: rounded(gamma.both_sides(k, k * x)[0]),
+        lambda u, k: rounded(gamma.quantile(k, u)) / k,
     ),
     "lognormal": _Shape(
         "median",
