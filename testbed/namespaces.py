@@ -6,19 +6,24 @@ socket, and leave again; the socket goes on in the host's network, whatever the 
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
+
+import trio
 
 from testbed.linux import setns
 
 # above the services of most machines, and this project's own ports
-RESERVED_PORTS: Final = (730, socket.IPPORT_RESERVED)
+RESERVED_PORTS: Final = range(730, socket.IPPORT_RESERVED)
 PORT_TRIES: Final = 8
+# of a port: to bind it, to connect from it to where it was connected a moment ago, and to have it without being root
+TAKEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 class NetworkNamespace:
@@ -45,14 +50,24 @@ class NetworkNamespace:
         finally:
             setns(home_fd)
 
-    def client_socket(self) -> socket.socket:
-        """Return a new socket to connect, from one of root's ports if this process may have one: see `testbed.trust.door`."""
-        sock = self.socket()
-        # a connection that has ended may leave its port for a minute
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for _ in range(PORT_TRIES):
-            with suppress(OSError):
-                sock.bind(("", random.randrange(*RESERVED_PORTS)))
+    async def connect(self, address: tuple[str, int]) -> socket.socket:
+        """Return a socket connected to `address`, from one of root's ports if this process may have one (`testbed.trust.door`).
+
+        OSError: it cannot be reached.
+        """
+        ports = random.sample(RESERVED_PORTS, PORT_TRIES)
+        for port in [*ports, 0]:
+            sock = self.socket()
+            try:
+                # an earlier connection may hold the port for a minute
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind(("", port))
+                await trio.socket.from_stdlib_socket(sock).connect(address)
+            except BaseException as error:
+                sock.close()
+                if not (port and isinstance(error, OSError) and error.errno in TAKEN):
+                    raise
+            else:
                 break
         return sock
 

@@ -55,9 +55,8 @@ class Running:
         """A connection from that address."""
         if not by_root:
             return await trio.open_tcp_stream("127.0.0.1", self.port, local_address=source)
-        sock = trio.socket.from_stdlib_socket(OWN_NETWORK.client_socket())
-        await sock.connect(("127.0.0.1", self.port))
-        return trio.SocketStream(sock)
+        sock = await OWN_NETWORK.connect(("127.0.0.1", self.port))
+        return trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
     async def member(self, name: str = "h1", source: str = "127.0.0.1", *, by_root: bool = False) -> "Agent":
         """The holder of a host's key, that has said nothing yet."""

@@ -329,19 +329,13 @@ async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkN
         ipaddress.IPv4Address(address[0])
     except ValueError as error:
         raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
-    sock = network.client_socket()
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-    connected = False
     try:
         with trio.fail_after(timeout_s):
-            await trio.socket.from_stdlib_socket(sock).connect(address)
-        connected = True
+            sock = await network.connect(address)
     except trio.TooSlowError as error:
         raise TransferFailed(f"{address}: no answer for {timeout_s:g} s", retryable=True) from error
     except OSError as error:
         raise TransferFailed(f"{address}: {error.strerror or error}", retryable=True) from error
-    finally:
-        if not connected:
-            sock.close()
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     return sock

@@ -168,12 +168,7 @@ class CoordinatorLink:
 
 async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
     """Return a connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
-    sock = network.client_socket()
-    try:
-        await trio.socket.from_stdlib_socket(sock).connect(address)
-    except BaseException:
-        sock.close()
-        raise
+    sock = await network.connect(address)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
     return MessageStream(sock)
