@@ -353,17 +353,18 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 self._agent_gone(hello.host, peer, reason)
 
     async def _until_it_leads(self, peer: Peer[m.FromCoordinator], name: str) -> None:
-        """Keep an agent's connection until this coordinator leads, and tell the agent; a newer one replaces it."""
-        if previous := self._parked.get(name):
+        """Keep an agent's connection until this coordinator leads, and announce that; a newer one of its name replaces it."""
+        key = name or str(id(peer))
+        if previous := self._parked.get(key):
             previous.scope.cancel()
-        self._parked[name] = peer
+        self._parked[key] = peer
         try:
             if self.leads is not None:
                 await self.leads.wait()
             await peer.channel.send(m.Leads(self.journal.epoch))
         finally:
-            if self._parked.get(name) is peer:
-                del self._parked[name]
+            if self._parked.get(key) is peer:
+                del self._parked[key]
 
     async def _introduction(self, channel: Channel[m.ToCoordinator], name: str) -> m.Hello:
         """Return the Hello of the agent of this name that may come in now. RemoteProtocolError: it may not, or sends none."""

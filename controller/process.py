@@ -26,7 +26,7 @@ from controller.load import LOAD_FILE
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
-from controller.persistence.lines import Deposed, Line, Log
+from controller.persistence.lines import KEPT_LINES, Deposed, Line, Log
 from controller.persistence.recovery import Replay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
@@ -37,7 +37,8 @@ from testbed.trust.channel import Credentials, Identity
 from topologies.spec import Campus
 
 EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
-LOOK_S, SILENT_LOOKS = 0.025, 20  # of a coordinator that follows; so many that find nothing, and it tries to lead
+# of a coordinator that follows: between two looks; at most counted for one; it tries to lead after so long without a line
+LOOK_S, MAX_LOOK_S, SILENT_S = 0.025, 0.1, 0.5
 DEPOSED = 4  # exit status
 LOG = logger("controller")
 
@@ -118,7 +119,7 @@ class Candidate:
     """
 
     def __init__(self, config: CoordinatorConfig, journal: Journal) -> None:
-        self.config, self.journal, self.leads = config, journal, False
+        self.config, self.journal, self.leads, self._pruned = config, journal, False, 0
         origin = journal.origin()
         if not origin:
             journal.found(_origin(config))
@@ -147,7 +148,7 @@ class Candidate:
         """Lead, once no other coordinator does; `operators` is the socket that then takes its name."""
         while True:
             try:
-                await self.catch_up(SILENT_LOOKS if self.config.follows else 1)
+                await self.catch_up(SILENT_S if self.config.follows else 0.0)
                 self.seize()
             except (Deposed, OSError) as error:  # of SQLite's lock, too: the one that holds it stands still
                 if not self.config.follows:
@@ -158,20 +159,23 @@ class Candidate:
         self.lead()
         operators.rename(self.config.operator_socket)
 
-    async def catch_up(self, looks: int) -> None:
-        """Handle again what another coordinator adds, until so many looks in a row find nothing."""
-        quiet = 0
-        while quiet < looks:
+    async def catch_up(self, silent_s: float) -> None:
+        """Handle again what another coordinator adds, until looks find nothing for so long."""
+        left_s, looked_s = silent_s, trio.current_time()
+        while True:
             if self.config.follows:
                 await trio.sleep(LOOK_S)
-            quiet = 0 if await self._look() else quiet + 1
+            found, before_s = await self._look(), looked_s
+            looked_s = trio.current_time()
+            # while this process stood still, nobody looked
+            left_s = silent_s if found else left_s - min(looked_s - before_s, MAX_LOOK_S)
+            if left_s <= 0.0 and not found:
+                return
 
     async def _look(self) -> bool:
         if self.log is self.journal:
             return self.replay.advance()
-        lines = await trio.to_thread.run_sync(
-            lambda: list(self.log.follow(self.journal.number)), abandon_on_cancel=True
-        )
+        lines = await trio.to_thread.run_sync(self._read_on, abandon_on_cancel=True)
         began_s = perf_counter()
         for line in lines:
             self.replay.copy(line)
@@ -179,6 +183,12 @@ class Candidate:
         self.host.submitted = self.replay.submitted
         self.host.save_if_due()
         return bool(lines)
+
+    def _read_on(self) -> list[Line]:
+        if self.journal.number > self._pruned + 2 * KEPT_LINES:
+            self._pruned = self.journal.number - KEPT_LINES
+            self.log.prune(self._pruned)
+        return list(self.log.follow(self.journal.number))
 
     def seize(self) -> None:
         """Write the next line, of a higher epoch. Deposed: another has written it."""

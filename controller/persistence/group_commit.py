@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 
 import msgspec
 import trio
 
 from controller.persistence.journal import Journal
-from controller.persistence.lines import Entry, Log
+from controller.persistence.lines import KEPT_LINES, Entry, Log
 
 MAX_EVENTS, MAX_BYTES = 100, 64 << 10  # of a batch; a larger event is one of its own
 _SIZE = msgspec.msgpack.Encoder()
@@ -27,7 +28,7 @@ class GroupCommit:
     def __init__(self, log: Log, journal: Journal, stood: Callable[[float], None]) -> None:
         self._log, self._journal, self._stood = log, journal, stood
         self._waiting: deque[tuple[Entry | None, int, Then, float]] = deque()
-        self._in_flight = False
+        self._in_flight, self._pruned = False, 0
         self._more = trio.Event()
 
     @property
@@ -59,6 +60,10 @@ class GroupCommit:
                 self._in_flight = True
                 await trio.to_thread.run_sync(self._log.append, entries, abandon_on_cancel=True)
                 self._journal.append(entries)
+                if self._journal.number > self._pruned + 2 * KEPT_LINES:
+                    self._pruned = self._journal.number - KEPT_LINES
+                    with suppress(OSError):
+                        await trio.to_thread.run_sync(self._log.prune, self._pruned, abandon_on_cancel=True)
                 self._in_flight = False
             for _, _, then, decided_s in batch:
                 then()

@@ -36,6 +36,9 @@ class Line(NamedTuple):
     event: Event | None
 
 
+KEPT_LINES = 20_000  # beyond what all have read: their own journals may not be on disk yet
+
+
 class Log(Protocol):
     """A journal, as it is written by one coordinator and followed by others. OSError: it cannot be reached or written."""
 

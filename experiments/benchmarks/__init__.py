@@ -13,6 +13,7 @@ BENCHMARKS = {
     "isolation": (240.0, "research's share beside granted migrations and attacks (paper A, Theorem 4)"),
     "migrations": (300.0, "simultaneous notices over one trunk, by enforcement (paper A, E3)"),
     "scale": (300.0, "live campuses of growing size, idle and at work"),
+    "failover": (300.0, "take-over of a coordinator that is killed, and of etcd's leader with it"),
     "rates": (240.0, "goodput over grant: pacing, paper A's drop bucket, HTB classes, nothing"),
     "fabric": (180.0, "kernel bridges beside Open vSwitch; gaps when trunks are cut"),
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),

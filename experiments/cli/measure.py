@@ -15,7 +15,7 @@ from topologies.errors import nearest
 PANEL = "Measure"
 app = typer.Typer()
 ALL = "all"
-OF_HOSTS = ("bringup", "killswitch", "scale", "trust")
+OF_HOSTS = ("bringup", "killswitch", "failover", "scale", "trust")
 ABOUT = "Benchmarks: figures beside a peer or a goal, in one run.\n\n" + "\n\n".join(
     f"{name}: {about}" for name, (_, about) in BENCHMARKS.items()
 )

@@ -200,7 +200,7 @@ class LiveWorld:
         folder.mkdir(mode=0o700, exist_ok=True)
         argv = member(number, ETCD_PORTS, folder)
         name = self.campus.spec.coordinator.name
-        return self.campus.fork(name, partial(os.execvp, PROGRAM, argv), label=PROGRAM, log=self._log(PROGRAM))
+        return self.campus.fork(name, partial(_serve_log, argv), label=PROGRAM, log=self._log(PROGRAM))
 
     def kill_leader(self, *, of_etcd: bool = False) -> None:
         """Kill the coordinator that leads, and etcd's leader with it. OSError: none leads."""
@@ -426,6 +426,12 @@ def live_world(
             world.end_coordinator()
             if world.prober is not None:
                 world.prober.close()
+
+
+def _serve_log(argv: list[str]) -> None:
+    """Become a member of etcd, with the priority of a coordinator, which waits for it."""
+    os.setpriority(os.PRIO_PROCESS, 0, COORDINATOR_NICE)
+    os.execvp(PROGRAM, argv)
 
 
 def _coordinate(config: CoordinatorConfig) -> None:
