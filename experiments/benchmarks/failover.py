@@ -33,12 +33,11 @@ KINDS = {"sqlite": ("sqlite", (False, False)), "etcd": ("etcd", (False, True))}
 def measure(run: Run) -> dict[str, Any]:
     """Play each size with each kind of log; what is done is written after each."""
     runs: list[dict[str, Any]] = []
-    for hosts in run.hosts or (QUICK_SIZES if run.quick else SIZES):
-        for kind in KINDS:
-            run.progress(f"{hosts} hosts, {kind}")
-            found = in_fresh_process(__name__, hosts, kind, run.folder / f"{kind}-{hosts}")
-            runs.append({"hosts": hosts, "kind": kind, **found})
-            write_json(run.folder / "failover.json", {"runs": runs})
+    sizes = run.hosts or (QUICK_SIZES if run.quick else SIZES)
+    for hosts, kind in run.each([(hosts, kind) for hosts in sizes for kind in KINDS], "{0[0]} hosts, {0[1]}".format):
+        found = in_fresh_process(__name__, hosts, kind, run.folder / f"{kind}-{hosts}")
+        runs.append({"hosts": hosts, "kind": kind, **found})
+        write_json(run.folder / "failover.json", {"runs": runs})
     return {"runs": runs}
 
 
