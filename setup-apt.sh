@@ -6,6 +6,7 @@
 #   procps                sysctl, which stock Mininet calls
 #   openvswitch-switch    the switches of campuses with several paths (their own daemons; the system's are not used)
 #   nftables              the peer of the kill-switch in `reclaimnet measure killswitch`
+#   libseccomp2           the filter of system calls in the sandbox of jobs
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 # With the word `measure`, what `make measure` needs as well:
 #   python3-bpfcc         bcc: an observer that counts apart from the programs that it watches
@@ -17,7 +18,7 @@
 # With the word `stock-kernel`, what `make test-stock-kernel` needs as well:
 #   qemu-system-x86       runs Debian's kernel;  busybox-static kmod  its initramfs
 set -eu
-packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables clang libbpf-dev make"
+packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables libseccomp2 clang libbpf-dev make"
 [ "${1:-}" = stock-kernel ] && packages="$packages qemu-system-x86 busybox-static kmod"
 if [ "${1:-}" = tests ] || [ "${1:-}" = measure ]; then
     if grep -q '^ID=ubuntu' /etc/os-release; then headers=generic; else headers=$(dpkg --print-architecture); fi

@@ -101,6 +101,14 @@ def join(group: Collection[Path], pid: int = 0) -> None:
         (folder / "cgroup.procs").write_text(str(pid))
 
 
+def was_out_of_memory(folder: Path) -> bool:
+    """Return True if the kernel has ended a process of a group for its limit of memory."""
+    for file in ("memory.oom_control", "memory.events"):
+        with suppress(OSError):
+            return "\noom_kill 0" not in (folder / file).read_text()
+    return False
+
+
 def remove(folder: Path) -> bool:
     """Kill the members of a folder and of those below it, and remove them; return whether it was there. OSError: it stays."""
     if not folder.is_dir():

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import mmap
 import os
+import select
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 from testbed.errors import SetupError
 
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 0x1000, 0x4000, 0x40000, 0x80000
 PR_SET_PDEATHSIG = 1
 SYS_PIDFD_GETFD = 438  # on every architecture
@@ -43,9 +45,11 @@ def unshare(kind: int) -> None:
     checked(LIBC.unshare(kind), "unshare")
 
 
-def mount(source: bytes | None, target: bytes, flags: int) -> None:
-    """Mount a folder at another, or change how mounts below `target` spread."""
-    checked(LIBC.mount(source, target, None, flags, None), f"mount {os.fsdecode(target)}")
+def mount(
+    source: bytes | None, target: bytes, flags: int, kind: bytes | None = None, options: bytes | None = None
+) -> None:
+    """Mount a folder or a file system at a folder, or change how mounts below `target` spread."""
+    checked(LIBC.mount(source, target, kind, flags, options), f"mount {os.fsdecode(target)}")
 
 
 def map_page(fd: int) -> int:
@@ -62,13 +66,20 @@ def unmap_page(address: int) -> None:
     checked(LIBC.munmap(ctypes.c_void_p(address), mmap.PAGESIZE), "munmap")
 
 
-def end_with_parent(parent: int | None = None, status: int = 1) -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
-    If its parent is not `parent` any more, that has happened already: it ends at once, with this exit status.
+    If its parent is not `parent` any more, that has happened already: it ends at once.
     """
     checked(LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
     if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def end_with(pidfd: int, status: int = 1) -> None:
+    """End with the parent, given as a pidfd: in a process namespace it has no number. What has ended already ends this one."""
+    end_with_parent()
+    if select.select([pidfd], [], [], 0)[0]:
         os._exit(status)
 
 
@@ -106,13 +117,13 @@ def first_child_apart() -> Iterator[bool]:
 
     Yields whether it is: that needs CAP_SYS_ADMIN. Later children are of this process's own namespace again.
     """
-    home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    home, me = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
     try:
         is_apart = LIBC.unshare(CLONE_NEWPID) == 0
         try:
             yield is_apart
         finally:
-            if is_apart:
+            if is_apart and os.getpid() == me:
                 setns(home, CLONE_NEWPID)
     finally:
         os.close(home)

@@ -89,6 +89,14 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     workload_class: Annotated[Text | None, keys.text("a class of work", optional=True)] = None
     # what it writes there, below its new folder (`RECLAIMNET_OUTPUT_DIRECTORY`), comes back as a folder of this name
     output: Annotated[Annotated[str, Meta(max_length=255)] | None, keys.text(WITHIN, optional=True)] = None
+    # `auto`: as much of a sandbox as the machine has; `required`: all of it, or the job fails; `none`: it runs as root
+    sandbox: Annotated[Literal["auto", "required", "none"], keys.choice(("auto", "required", "none"))] = "auto"
+    # its host's, or none at all
+    network: Annotated[Literal["none", "host"], keys.choice(("none", "host"))] = "none"
+    # files and folders that it may read, beside Python's, the system's and its own
+    reads: Annotated[
+        list[Annotated[str, Meta(max_length=4096)]], Meta(max_length=64), keys.texts("files and folders")
+    ] = []
     returns_to: Text = ""  # the folder of its file, if it has an output
     index: Annotated[int, Meta(ge=0, le=MAX_ARRAY)] = 0  # in its array, from 1; 0: it is of none
 
@@ -621,7 +629,7 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
     attempt: int
     interval_s: float | None
     grant_bytes_per_s: float | None
-    remark: str = ""  # on its steps, where they are quicker than declared
+    remark: str = ""  # that it has no sandbox; on its steps, where they are quicker than declared
 
 
 class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):

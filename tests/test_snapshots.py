@@ -142,21 +142,30 @@ async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, sn
         for sequence in (1_000_002, 1_000_003):
             await agent.take_snapshot(replace(ORDER, sequence=sequence))
         assert [known.sequence for known in agent.store.manifests()] == [1_000_002, 1_000_003]
-        assert agent.scratch == []
+        [room] = agent.scratch
+        assert list((agent.store.root / ".scratch" / room).iterdir()) == []
+
+
+async def cleared(agent: AgentJobs) -> None:
+    """Wait until nothing of the job is left but checkpoints."""
+    with trio.fail_after(10.0):
+        while agent.scratch:
+            await trio.sleep(0.005)
 
 
 @asynccontextmanager
 async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
     """While a snapshot is being written that cannot be written to its end: into a pipe that nobody empties."""
-    fifo = agent.store.scratch("job", 1_000_001)
+    fifo = agent._rooms[KEY].snapshot(1_000_001)
     os.mkfifo(fifo)
+    fifo.chmod(0o666)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.take_snapshot, ORDER)
         reader = await trio.to_thread.run_sync(os.open, fifo, os.O_RDONLY)  # until the writer has opened it
         try:
             yield
             await agent.until(ev.SnapshotFailed)
-            assert agent.scratch == []
+            await cleared(agent)
             assert agent.store.manifests() == []
         finally:
             os.close(reader)
@@ -197,4 +206,4 @@ async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept
             go_on.set()
         assert (await agent.until(ev.SnapshotFailed)).reason == "the job was killed meanwhile"
         assert agent.store.manifests() == []
-        assert agent.scratch == []
+        await cleared(agent)

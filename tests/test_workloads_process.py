@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 
+from testbed.linux import children_of
 from testbed.messages import JobSpec
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started
@@ -267,18 +268,16 @@ def work(self):
             {child}
             time.sleep(60)
             os._exit(0)
-        Path("child").write_text(str(pid))
-    elif {dies}:
-        os.kill(os.getpid(), 9)
+        Path("child").touch()
     time.sleep(0.01)
 """
 
 
 async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
-    spec = third_party(tmp_path, FORKS.format(before="pass", child="pass", dies=False))
+    spec = third_party(tmp_path, FORKS.format(before="pass", child="pass"))
     async with begun(tmp_path, spec) as (_, job):
         await next_of(job, Progress)
-        child = int((tmp_path / "child").read_text())
+        [child] = children_of(job.pid)
         job.kill()
         await next_of(job, Exited)
         await outlived_by_no(child)
@@ -288,21 +287,23 @@ async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
 async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(tmp_path: Path, dies: bool) -> None:
     # as a fork that Python is not told of keeps its socket: a library's, in C
     keeps_it = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
-    spec = third_party(tmp_path, FORKS.format(before=keeps_it, child="pass", dies=dies))
+    spec = third_party(tmp_path, FORKS.format(before=keeps_it, child="pass"))
     async with begun(tmp_path, spec) as (d, job):
-        if not dies:
-            while not (tmp_path / "child").exists():
-                await trio.sleep(0.01)
+        while not (tmp_path / "child").exists():
+            await trio.sleep(0.01)
+        [child] = children_of(job.pid)
+        if dies:
+            os.kill(job.pid, signal.SIGKILL)
+        else:
             d.lease.extend(time.monotonic())
         exited = await next_of(job, Exited)
         assert (exited.from_outside, exited.lease_lapsed) == (dies, not dies)
-        child = int((tmp_path / "child").read_text())
         await outlived_by_no(child)
 
 
 async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Path) -> None:
     says = 'os.system("ls -l /proc/$PPID/fd > fds"); os.rename("fds", "held")'
-    spec = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
+    spec = third_party(tmp_path, FORKS.format(before="pass", child=says))
     async with desk(tmp_path) as d:
         await d.start(spec)
         while not (tmp_path / "held").exists():

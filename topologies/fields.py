@@ -134,7 +134,8 @@ def keys_of(of: type[Any]) -> Iterator[tuple[str, Kind, object]]:
             for kind in getattr(one.type, "__metadata__", ()):
                 if isinstance(kind, Kind):
                     required = None if kind.optional else MISSING
-                    yield one.name, kind, required if one.default is NODEFAULT else one.default
+                    made = one.default_factory() if one.default_factory is not NODEFAULT else required
+                    yield one.name, kind, made if one.default is NODEFAULT else one.default
         return
     for each in fields(of):
         if "kind" in each.metadata:

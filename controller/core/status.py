@@ -40,7 +40,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.attempt,
                 job.interval_s,
                 flow.rate_bytes_per_s if flow else None,
-                job.quicker(now_s),
+                "; ".join(filter(None, ("no sandbox" * (job.spec.sandbox == "none"), job.quicker(now_s)))),
             )
         )
     ended = ((job, job.end) for job in cluster.jobs.values() if job.end is not None)

@@ -154,6 +154,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         read["grace_s"] = GRACE_S
     table.done()
     read["payload_bytes"] = round(read["payload_bytes"])
+    read["reads"] = tuple(str((folder / each).absolute()) for each in read.get("reads", ()))
     spec = JobSpec(**read, params=given, program=program)
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)

@@ -172,6 +172,8 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         if (measured_s := step_s[fact.job]) < fact.step_s:
             told = f"declared {format_duration(fact.step_s)} a step, measured {format_duration(measured_s)}"
             warnings.append(f"{fact.job}: {told}, which counts; P1 went by what was declared")
+    if free := [fact.job for fact in facts.of(f.JobSubmitted) if not fact.sandboxed]:
+        warnings.append(f"without a sandbox, as root: {', '.join(free[:20])}")
     is_at_limit = summary.jobs.on_demand and (summary.level or 0.0) >= context.level_max
     if is_at_limit and mean_delay_s < WELL_BELOW * context.target_delay_s:
         told = f"{format_duration(mean_delay_s)} of {format_duration(context.target_delay_s)}"

@@ -37,3 +37,4 @@ class AgentConfig:
     transfers: str = "plain"  # of checkpoints: how they are protected (`testbed.trust.TRANSFERS`)
     # where the output of attempts goes (`testbed.workloads.output`); None: a folder in `directory`
     job_logs: Path | None = None
+    group: str = ""  # of the host's control group, below which those of its jobs are; empty: jobs have none

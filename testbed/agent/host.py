@@ -47,6 +47,7 @@ from testbed.trust.joining import Renewal
 from testbed.workloads.launch import ForkServer, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.output import LOOK_S
+from testbed.workloads.sandbox import Sandbox
 
 SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
 COUNTING_SHARE = 0.04  # of a processor, for a process's agents together
@@ -86,6 +87,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             self._launch,
             snapshots_stop=config.snapshots_stop,
+            group=config.group,
         )
         identity = None if config.credentials is None else Identity(config.credentials)
         self.renewal = None if identity is None else Renewal(identity, lambda asked: self.link.say(asked))
@@ -112,9 +114,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             config.host, secrets.randbits(62), config.data_port, StoredCheckpoints(stored), gpus=config.gpus
         )
 
-    async def _launch(self, sock: int, lease: int, output: int) -> Launched:
+    async def _launch(self, sock: int, lease: int, output: int, sandbox: Sandbox | None, apart: bool) -> Launched:
         """Start a job's process in the host's network."""
-        return await self._forks.launch(sock, lease, output, self._network)
+        return await self._forks.launch(sock, lease, output, sandbox, apart, self._network)
 
     def handle(self, event: ev.Event) -> None:
         """Decide and perform; what is logged of it, and by the tasks that follow, names the host."""

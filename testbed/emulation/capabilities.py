@@ -32,7 +32,7 @@ from testbed.emulation.kernel.underlay import check_underlay
 from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
-from testbed.workloads import criu
+from testbed.workloads import criu, sandbox
 from topologies.spec import Link
 
 if TYPE_CHECKING:
@@ -315,6 +315,18 @@ def _control_groups() -> str:
         raise Absent(f"no writable controller {', '.join(lacking)}")
     found = {f"{name} v{c.version}" for name, c in control_groups.controllers().items()}
     return ", ".join(sorted(found))
+
+
+@_feature(
+    "sandbox",
+    Need.OPTIONAL,
+    'jobs run without this part of it; those with sandbox = "required" fail',
+    "as it says; " + _KERNEL,
+)
+def _sandbox() -> str:
+    if lacking := sandbox.lacks():
+        raise Absent("; ".join(f"{part}: {why}" for part, why in lacking.items()))
+    return f"own user, processes, mounts, IPC, network; Landlock {sandbox.landlock_version()}; seccomp"
 
 
 @_feature(

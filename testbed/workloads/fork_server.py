@@ -3,11 +3,14 @@
 `testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order
 of the agent. Orders come over a socket of packets (JSON, with descriptors beside it):
 
-    {}              with the job's socket, lease, output [, network namespace]  ->  {"pid": N} and its pidfd, or {"error": why}
+    {"apart": B, "sandbox": S}  with the job's socket, lease, output [, network namespace]
+                                                                                 ->  {"pid": N} and its pidfd, or {"error": why}
     {"reap": N}     a job that has ended (its pidfd is readable)                 ->  {"status": N}, minus the signal that ended it
 
-A job that ended keeps its pid until it is reaped, so that the agent never signals another process. Jobs die with this
-process, and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on with the job.
+`apart`: it is the first process of a namespace of its own, where that can be made; when it ends, all that it started ends.
+`sandbox` is a `testbed.workloads.sandbox.Sandbox`, or null. A job that ended keeps its pid until it is reaped, so that the agent
+never signals another process. Jobs die with this process, and it dies with the agent (PR_SET_PDEATHSIG). In the child `main`
+goes on with the job.
 """
 
 from __future__ import annotations
@@ -16,16 +19,26 @@ import gc
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache, partial
 from pathlib import Path
 
-from testbed.linux import end_with_parent, setns
+import msgspec
+
+from testbed.linux import CLONE_NEWNET, end_with_parent, first_child_apart, setns, unshare
 from testbed.workloads import runner
 from testbed.workloads.base import BUILT_IN
 
-ORDER_BYTES = 4096
+ORDER_BYTES = 1 << 16
 JOB_DESCRIPTORS = 4
+OF_PEOPLE = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+KILLED = 128  # and the signal: the exit status of a job that one of them ended
+# a job's process: the server's pidfd, its socket, its lease, and what it does first
+Job = tuple[int, int, int, Callable[[], str | None]]
 
 
 def main(argv: list[str]) -> None:
@@ -42,9 +55,9 @@ def main(argv: list[str]) -> None:
         runner.main(*job)
 
 
-def _serve(control: socket.socket) -> tuple[int, int, int] | None:
+def _serve(control: socket.socket) -> Job | None:
     """Obey until the agent is gone: None. In a forked child: what `runner.main` is to be called with."""
-    me = os.getpid()
+    me = os.pidfd_open(os.getpid())
     while True:
         text, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES, JOB_DESCRIPTORS)
         if not text:
@@ -55,8 +68,10 @@ def _serve(control: socket.socket) -> tuple[int, int, int] | None:
             control.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
             continue
         ready_fd, leads_fd = os.pipe()
+        prepare = _preparation(order["sandbox"], me)
         try:
-            pid = os.fork()
+            with first_child_apart() if order["apart"] else nullcontext(False) as is_apart:
+                pid = os.fork()
         except OSError as error:
             control.send(json.dumps({"error": f"fork: {error.strerror}"}).encode())
             os.close(leads_fd)
@@ -65,8 +80,11 @@ def _serve(control: socket.socket) -> tuple[int, int, int] | None:
                 control.close()
                 os.close(ready_fd)
                 os.setsid()
+                if is_apart:  # the first process of a namespace is not ended by signals that it has no handler for
+                    for number in OF_PEOPLE:
+                        signal.signal(number, lambda got, _: os._exit(KILLED + got))
                 os.close(leads_fd)
-                return _become_job(me, descriptors)
+                return me, *_become_job(descriptors), prepare if order["sandbox"] or is_apart else str
             os.close(leads_fd)
             os.read(ready_fd, 1)  # until it leads its group: the agent may kill that from now on
             pidfd = os.pidfd_open(pid)
@@ -76,11 +94,36 @@ def _serve(control: socket.socket) -> tuple[int, int, int] | None:
             os.close(descriptor)
 
 
-def _become_job(server: int, descriptors: list[int]) -> tuple[int, int, int]:
-    """Give the job an output and a network of its own.
+def _preparation(given: dict[str, object] | None, server: int) -> Callable[[], str | None]:
+    """Return what a job does first; it is got ready here, where all later jobs share it."""
+    from testbed.workloads import sandbox  # the first job brings it
 
-    Returns the server, and the job's socket and lease.
-    """
+    if given is None:
+        return sandbox.own_namespaces
+    sandbox.lacks()
+    return partial(sandbox.enter, msgspec.convert(given, sandbox.Sandbox), _places(), _no_network(), server)
+
+
+@cache
+def _places() -> list[Path]:
+    from testbed.workloads.sandbox import readable
+
+    return readable()
+
+
+@cache
+def _no_network() -> int:
+    """Return a network namespace in which nothing is, loopback neither."""
+    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    unshare(CLONE_NEWNET)
+    empty = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    setns(own)
+    os.close(own)
+    return empty
+
+
+def _become_job(descriptors: list[int]) -> tuple[int, int]:
+    """Give the job an output and a network of its own; return its socket and its lease."""
     sock, lease, output, *network = descriptors
     for fd in network:
         setns(fd)
@@ -90,7 +133,7 @@ def _become_job(server: int, descriptors: list[int]) -> tuple[int, int, int]:
     os.close(output)
     if numpy := sys.modules.get("numpy"):  # `random` does so by itself
         numpy.random.seed()
-    return server, sock, lease
+    return sock, lease
 
 
 if __name__ == "__main__":

@@ -15,13 +15,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
+import msgspec
 import trio
 
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.own_programs import own_program
 from testbed.workloads.fork_server import ORDER_BYTES
+from testbed.workloads.sandbox import Sandbox
 
 # variables that reach jobs; whatever else the operator's shell has (tokens, keys) stays there. `LC_` and the like: beginnings
 PASSED: Final = frozenset(
@@ -54,8 +56,9 @@ class Launched:
     reap: Callable[[], Awaitable[int]]
 
 
-# descriptors of the job's socket, lease and output; OSError if no process can be had
-Launch = Callable[[int, int, int], Awaitable[Launched]]
+# descriptors of the job's socket, lease and output, its sandbox, and whether it has a process namespace of its own; OSError if no
+# process can be had
+Launch = Callable[[int, int, int, Sandbox | None, bool], Awaitable[Launched]]
 
 
 class ForkServer:
@@ -79,15 +82,23 @@ class ForkServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def launch(self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK) -> Launched:
+    async def launch(
+        self,
+        sock: int,
+        lease: int,
+        output: int,
+        sandbox: Sandbox | None = None,
+        apart: bool = True,
+        network: NetworkNamespace = OWN_NETWORK,
+    ) -> Launched:
         """Fork a job's process in that network and return it. Call it in the main thread. OSError: it could not be forked."""
-        beside = [] if network.fd is None else [network.fd]
+        beside = [] if network.fd is None or (sandbox and not sandbox.host_network) else [network.fd]
         async with self._turn:
             if self._program is not None and self._program.poll() is not None:
                 self.close()
             if self._control is None:
                 self._start()
-            answer, pidfds = await self._ask({}, [sock, lease, output, *beside])
+            answer, pidfds = await self._ask({"apart": apart, "sandbox": sandbox}, [sock, lease, output, *beside])
         if "error" in answer:
             raise OSError(answer["error"])
         return Launched(answer["pid"], pidfds[0], partial(self._reap, answer["pid"], self._program))
@@ -127,13 +138,13 @@ class ForkServer:
                 return int(answer["status"])
         return -signal.SIGKILL
 
-    async def _ask(self, order: dict[str, int], descriptors: list[int]) -> tuple[dict[str, int], list[int]]:
+    async def _ask(self, order: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, int], list[int]]:
         """Send an order and return its answer; ConnectionError if the server is gone. An order under way is not cancelled."""
         control = self._control
         if control is None:
             raise ConnectionResetError("the fork server has been closed")
         with trio.CancelScope(shield=True):
-            socket.send_fds(control, [json.dumps(order).encode()], descriptors)
+            socket.send_fds(control, [msgspec.json.encode(order)], descriptors)
             await trio.lowlevel.wait_readable(control)
             text, received, _, _ = socket.recv_fds(control, ORDER_BYTES, 1)
         if not text:

@@ -25,6 +25,7 @@ from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
 from testbed.linux import children_of
 from testbed.wire import Channel, MessageStream
+from testbed.workloads.fork_server import KILLED, OF_PEOPLE
 from testbed.workloads.launch import Launch, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE
@@ -43,10 +44,12 @@ from testbed.workloads.messages import (
     Stop,
 )
 from testbed.workloads.runner import EXIT_FAILED, EXIT_LEASE_LAPSED
+from testbed.workloads.sandbox import Sandbox
+from testbed.workloads.submission import is_saved_from_outside
 
 STOP_GRACE_S: Final = 2.0
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
-KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+KILLS: Final = (signal.SIGKILL, *OF_PEOPLE)
 _REASONS: Final = {
     0: "ended",
     EXIT_FAILED: "failed; see its log",
@@ -125,7 +128,9 @@ class WorkloadProcess:
         self._answers: dict[int, SnapshotTaken | SnapshotFailed | None] = {}
 
     @classmethod
-    async def start(cls, order: Start, *, lease: LeaseFile, log: Path, launch: Launch) -> Self:
+    async def start(
+        cls, order: Start, *, lease: LeaseFile, log: Path, launch: Launch, sandbox: Sandbox | None = None
+    ) -> Self:
         """Start the process and send it the order; `Started` or `Failed` comes as its first event.
 
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and
@@ -139,7 +144,8 @@ class WorkloadProcess:
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
             try:
                 with theirs, log.open("ab") as output:
-                    launched = await launch(theirs.fileno(), lease.fileno(), output.fileno())
+                    apart = not is_saved_from_outside(order.job)  # CRIU makes the program's namespace itself
+                    launched = await launch(theirs.fileno(), lease.fileno(), output.fileno(), sandbox, apart)
             except BaseException:
                 ours.close()
                 raise
@@ -263,6 +269,7 @@ class WorkloadProcess:
             await self._channel.aclose()
             self._reaped = True
             status = await self._launched.reap()
+            status = KILLED - status if status - KILLED in OF_PEOPLE else status
             with trio.move_on_after(STOP_GRACE_S):  # a namespace of many processes takes its time
                 for child in self._children:
                     await trio.lowlevel.wait_readable(child)

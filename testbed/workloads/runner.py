@@ -19,7 +19,7 @@ from typing import Final
 
 from testbed.errors import RemoteProtocolError, SpecError
 from testbed.garbage import survivors_set_aside
-from testbed.linux import end_with_parent
+from testbed.linux import end_with
 from testbed.workloads.base import Workload, announce_index, load_workload, params_of
 from testbed.workloads.copying import CopiedSnapshot, copy_of, why_not
 from testbed.workloads.lease import LeaseFile
@@ -187,15 +187,20 @@ def watch(lease: LeaseFile) -> None:
     leave(EXIT_LEASE_LAPSED)
 
 
-def main(server: int, sock_fd: int, lease_fd: int) -> None:
-    """Run a job in this process, a child of the fork server, over its socket and under its lease."""
-    end_with_parent(server, EXIT_AGENT_GONE)
+def main(server: int, sock_fd: int, lease_fd: int, prepare: Callable[[], str | None]) -> None:
+    """Run a job in this process, a child of the fork server (a pidfd), over its socket and under its lease.
+
+    `prepare`: what it does first; what that returns is for the log.
+    """
+    end_with(server, EXIT_AGENT_GONE)
     os.set_inheritable(sock_fd, False)
-    os.set_inheritable(lease_fd, False)
     sock = socket.socket(fileno=sock_fd)
     os.register_at_fork(after_in_child=sock.close)  # a child has nothing to send, and may live on
-    link, lease = RunnerLink(sock), LeaseFile(lease_fd)
+    link, lease = RunnerLink(sock), LeaseFile.to_read(lease_fd)
+    os.close(lease_fd)
     sys.excepthook = _reporter(link)
+    if remark := prepare():
+        print(f"[reclaimnet] {remark}", flush=True)
     threading.Thread(target=watch, args=(lease,), daemon=True, name="lease").start()
     Runner(link, lease).run()
 

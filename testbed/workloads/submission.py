@@ -24,6 +24,8 @@ def _check_program(spec: JobSpec) -> None:
         raise SpecError("command", None, f"needed: what an {EXECUTABLE} job runs")
     if spec.workload != EXECUTABLE:
         raise SpecError("workload", spec.workload, f'"{EXECUTABLE}", since there is a command')
+    if spec.program.checkpoint_by == "criu" and spec.sandbox != "none":
+        raise SpecError("sandbox", spec.sandbox, '"none", where CRIU saves the program: that has to run as root')
     if spec.params:
         raise SpecError("params", sorted(spec.params), "none: a command has its arguments and [environment]")
     if found := wrong(spec.program):

@@ -40,7 +40,8 @@ def submit(cluster: Cluster, event: ev.SubmitAsked) -> bool:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
     cluster.jobs.add(job := JobState(spec))
-    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, gpus=spec.gpus))
+    sandboxed = spec.sandbox != "none"
+    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, spec.gpus, sandboxed))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)
     level = cluster.queue.controller.level

@@ -20,6 +20,7 @@ class JobSubmitted(Fact, frozen=True):
     step_s: float  # on a reference GPU
     payload_bytes: int
     gpus: int = 1  # of one host
+    sandboxed: bool = True  # unless its file refuses a sandbox
 
 
 class JobQueued(Fact, frozen=True):

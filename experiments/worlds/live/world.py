@@ -39,6 +39,7 @@ from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agents
+from testbed.control_groups import TOP
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
@@ -291,6 +292,7 @@ class LiveWorld:
             standby=(str(spec.coordinator.address), AGENT_PORT + 1) if self.scenario.trust.standby else None,
             job_logs=self.out / "logs" / JOB_LOGS,
             credentials=self._credentials(channel.Role.HOST, host.name),
+            group=f"{TOP}/{self.campus.id}/{host.name}",
         )
 
     def _credentials(self, role: channel.Role, subject: str) -> channel.Credentials | None:

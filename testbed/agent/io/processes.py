@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +13,10 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
+from testbed.agent.io.job_rooms import JobRoom, take_over
 from testbed.bounds import quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
-from testbed.errors import ProtocolError, SpecError
+from testbed.errors import ProtocolError, SetupError, SpecError
 from testbed.logs import logger
 from testbed.workloads.launch import Launch
 from testbed.workloads.lease import LeaseFile
@@ -43,7 +43,9 @@ class JobProcesses:
         launch: Launch,
         *,
         snapshots_stop: bool = False,
+        group: str = "",
     ) -> None:
+        self._group = group  # of the host, for its jobs' control groups
         self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
         logs.mkdir(parents=True, exist_ok=True)
         self._launch = launch
@@ -53,6 +55,7 @@ class JobProcesses:
         self._expected: set[Key] = set()  # started and not killed
         self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
+        self._rooms: dict[Key, JobRoom] = {}  # of those that run
 
     def expect(self, key: Key) -> None:
         """Announce an attempt that will be run: from now on `kill` ends it, even before its process exists."""
@@ -75,7 +78,10 @@ class JobProcesses:
             process.kill()
 
     def bound_outputs(self) -> None:
-        """Keep the output of jobs within its bounds; call it every LOOK_S."""
+        """Keep the output and the folder of jobs within their bounds; call it every LOOK_S."""
+        for key, room in self._rooms.items():
+            if room.is_overfull() and (process := self._running.get(key)):
+                process.kill()
         for output in self.outputs.values():
             with suppress(OSError):  # it is removed, or no disk has room: the job goes on
                 if output.stat().st_size > LONGEST_BYTES and shorten(output):
@@ -92,24 +98,26 @@ class JobProcesses:
         """Follow one attempt through its whole life, on GPUs of these numbers and this speed. Cancelled, it has ended."""
         key = (spec.name, attempt)
         output = output_file(self._logs, *key)
-        folder = ""
+        room = JobRoom(
+            f"{self._store.scratch(spec.name)}.attempt.{attempt}", spec
+        )  # gone at the store's next start, too
         try:
-            if spec.program is not None or spec.output is not None:  # gone at the store's next start, too
-                folder = f"{self._store.scratch(spec.name)}.program.{attempt}"
-                Path(folder).mkdir(mode=0o700, parents=True)
             path = None
             if restore is not None:
                 path = str(self._store.payload(self._store.get(restore.job, restore.sequence)))
-            order = Start(spec, attempt, path, folder, slots, speed)
-            process = await WorkloadProcess.start(order, lease=self._lease, log=output, launch=self._launch)
-        except (OSError, SpecError, CheckpointError, ProtocolError) as error:
+            sandbox = room.furnish(path, slots, self._group and f"{self._group}/{spec.name}.{attempt}")
+            order = Start(spec, attempt, path, room.folder, slots, speed)
+            process = await WorkloadProcess.start(
+                order, lease=self._lease, log=output, launch=self._launch, sandbox=sandbox
+            )
+        except (OSError, SpecError, SetupError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
-            await _remove(folder)
+            await room.clear()
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=quoted(str(error)))))
             return
         if key not in self._expected or key in self._ending:
             process.kill()
-        self._running[key], self.outputs[key] = process, output
+        self._running[key], self.outputs[key], self._rooms[key] = process, output, room
         step, digest, finished, reason = 0, "", False, ""
         try:
             async for event in process:
@@ -124,23 +132,25 @@ class JobProcesses:
                         pass
                     case Exited():
                         if spec.output is not None:
-                            await trio.to_thread.run_sync(pack_output, spec, attempt, Path(folder), self._logs)
+                            await trio.to_thread.run_sync(pack_output, spec, attempt, Path(room.folder), self._logs)
                         outcome: m.Outcome = "failed"
                         if finished:
                             outcome = "finished"
                         elif event.from_outside:
                             outcome = "killed"
-                        ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
+                        if fault := room.fault():
+                            outcome = "failed"
+                        ended = m.JobEnded(*key, outcome, step, digest, quoted(fault or reason or event.reason))
                         self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
             with trio.CancelScope(shield=True):
                 await process.stop(0.0)  # cancelled, it still runs
-            del self._running[key], self.outputs[key]
+            del self._running[key], self.outputs[key], self._rooms[key]
             self._ending.discard(key)
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
-            await _remove(folder)
+            await room.clear()
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Take a snapshot into the store; a final one ends the job's process. That of a killed attempt is dropped."""
@@ -150,8 +160,9 @@ class JobProcesses:
             process = self._running.get(key)
             if process is None:
                 raise ProcessGone("the job's process has gone")
-            path = self._store.scratch(order.job, order.sequence)
-            taken = await process.snapshot(path, stop=self._snapshots_stop, final=order.final)
+            path, written = self._store.scratch(order.job, order.sequence), self._rooms[key].snapshot(order.sequence)
+            taken = await process.snapshot(written, stop=self._snapshots_stop, final=order.final)
+            take_over(written, path)
             if taken.stopped:
                 LOG.warning("%s stood still for its snapshot: %s", order.job, taken.stopped)
             self._still_wanted(key)
@@ -188,13 +199,6 @@ class JobProcesses:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
-
-
-async def _remove(folder: str) -> None:
-    """Remove the files that a program wrote beside its checkpoints, if this job is one; they end with its attempt."""
-    if folder:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:

@@ -1,0 +1,176 @@
+"""A job in its sandbox gets at nothing that is not its own, and takes no more than its share: each attempt within ten seconds."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from testbed import control_groups
+from testbed.agent.core import events as ev
+from testbed.agent.io import job_rooms
+from testbed.agent.io.processes import stored_checkpoint
+from testbed.checkpoints import BadManifest
+from testbed.messages import JobSpec, StoredCheckpoint
+from testbed.workloads import sandbox
+from tests.job_desk import AgentJobs, agent_jobs
+from tests.prisoner import escapes
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(os.geteuid() != 0 or bool(sandbox.lacks()), reason=f"no whole sandbox here: {sandbox.lacks()}"),
+]
+WITHIN_S = 10.0
+NOWHERE = {
+    "pid": os.getpid(),
+    "port": 9,
+    "restore": "",
+    "group": "",
+    "key": "",
+    "other": "",
+    "socket": "",
+    "abstract": "",
+}
+# attempts that do no harm where they are not refused: the test sees that a job outside of a sandbox gets in
+HARMLESS = {
+    "key of the agent", "folder of another job", "root's home", "shadow", "raw socket", "packet socket", "coordinator",
+    "abstract socket", "socket in /tmp", "clone into namespaces", "setns", "key ring",
+}  # fmt: skip
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    """A host's control group of 200 MB; no job of it is left."""
+    campus = f"{control_groups.TOP}/{os.getpid():x}escapes"
+    name = f"{campus}/h1"
+    control_groups.make(name, memory_bytes=200e6)
+    try:
+        yield name
+    finally:
+        for folder in control_groups.folders(campus):
+            control_groups.remove(folder)
+            with suppress(OSError):
+                folder.parent.rmdir()
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path, host: str) -> Iterator[dict[str, Any]]:
+    """What is worth getting at: a key, another job's folder, sockets that anybody may use."""
+    key, other, listening = tmp_path / "key", tmp_path / "other", Path(f"/tmp/escapes-{os.getpid()}")
+    key.write_text("secret")
+    key.chmod(0o600)
+    other.mkdir(mode=0o700)
+    with ExitStack() as opened:
+        tcp = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for address in (str(listening), f"\0{listening}"):
+            unix = opened.enter_context(socket.socket(socket.AF_UNIX))
+            unix.bind(address)
+            unix.listen()
+        listening.chmod(0o777)
+        opened.callback(listening.unlink)
+        [group, *_] = control_groups.folders(host, ["pids"])
+        places = {"key": key, "other": other, "socket": listening, "abstract": listening, "group": group}
+        yield NOWHERE | {name: str(place) for name, place in places.items()} | {"port": tcp.getsockname()[1]}
+
+
+def job(escape: str, at: dict[str, Any], **given: Any) -> JobSpec:
+    described = {"sandbox": "required", **given}
+    return JobSpec("a", 1, 1.0, 1, "tests.prisoner:Prisoner", {**at, "escape": escape}, **described)
+
+
+async def outcome(
+    jobs: AgentJobs, spec: JobSpec, path: Path, restore: StoredCheckpoint | None = None
+) -> tuple[ev.WorkloadEnded, str]:
+    with trio.fail_after(WITHIN_S):
+        jobs.expect((spec.name, 1))
+        await jobs.run(spec, 1, restore)
+        log = path / "logs/a.1.log"
+        return await jobs.until(ev.WorkloadEnded), log.read_text() if log.exists() else ""
+
+
+@pytest.mark.parametrize("escape", escapes(NOWHERE))
+async def test_attempt_to_reach_out_is_refused(
+    tmp_path: Path, host: str, surroundings: dict[str, Any], escape: str
+) -> None:
+    with agent_jobs(tmp_path, group=host) as jobs:
+        stored = jobs.store.scratch("a", 1)
+        stored.write_text("state")
+        manifest = jobs.store.ingest("a", 1, 0, stored)
+        surroundings["restore"] = str(jobs.store.payload(manifest))
+        ended, log = await outcome(jobs, job(escape, surroundings), tmp_path, stored_checkpoint(manifest))
+        assert (ended.ended.outcome, log[:8]) == ("finished", "refused:"), log
+        if escape in HARMLESS:
+            free = msgspec.structs.replace(job(escape, surroundings), name="b", sandbox="none")
+            jobs.expect(("b", 1))
+            await jobs.run(free, 1, None)
+            assert "inside:" in (tmp_path / "logs/b.1.log").read_text()
+
+
+async def test_fork_bomb_ends_at_its_limit_and_leaves_nothing(
+    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_rooms, "MAX_PROCESSES", 40)
+    with agent_jobs(tmp_path, group=host) as jobs:
+        ended, log = await outcome(jobs, job("fork bomb", NOWHERE), tmp_path)
+        assert ended.ended.outcome == "finished"
+        assert "Resource temporarily unavailable" in log
+        assert jobs.scratch == []
+    [group] = control_groups.folders(host, ["pids"])
+    assert list(group.glob("*/")) == []
+
+
+async def test_job_that_takes_too_much_memory_has_failed_and_says_so(tmp_path: Path, host: str) -> None:
+    with agent_jobs(tmp_path, group=host) as jobs:
+        ended, _ = await outcome(jobs, job("400 MB", NOWHERE), tmp_path)
+        assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
+
+
+async def test_job_whose_folder_is_too_full_is_ended_and_says_so(
+    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_rooms, "MARGIN_BYTES", -(240 << 20))
+    with agent_jobs(tmp_path, group=host) as jobs:
+        async with trio.open_nursery() as nursery:
+
+            async def look() -> None:
+                while True:
+                    await trio.sleep(0.05)
+                    jobs.bound_outputs()
+
+            nursery.start_soon(look)
+            ended, _ = await outcome(jobs, job("full folder", NOWHERE), tmp_path)
+            nursery.cancel_scope.cancel()
+        assert (ended.ended.outcome, "its folder takes more than" in ended.ended.reason) == ("failed", True)
+        assert jobs.scratch == []
+
+
+@pytest.mark.parametrize("trick", ["link", "second name", "pipe", "folder"])
+def test_snapshot_that_is_no_file_of_the_jobs_own_is_not_taken(tmp_path: Path, trick: str) -> None:
+    written, secret = tmp_path / "snapshot.1", tmp_path / "secret"
+    secret.write_text("a key")
+    {
+        "link": lambda: written.symlink_to(secret),
+        "second name": lambda: written.hardlink_to(secret),
+        "pipe": lambda: os.mkfifo(written),
+        "folder": written.mkdir,
+    }[trick]()
+    with pytest.raises((BadManifest, OSError)):
+        job_rooms.take_over(written, tmp_path / "taken")
+    assert not (tmp_path / "taken").exists()
+
+
+async def test_required_sandbox_that_the_machine_lacks_refuses_the_job(
+    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lacking = "from testbed.workloads import sandbox; sandbox.landlock_version = lambda: 0"
+    (tmp_path / "usercustomize.py").write_text(lacking)
+    with agent_jobs(tmp_path, group=host) as jobs:
+        ended, _ = await outcome(jobs, job("honest", NOWHERE), tmp_path)
+        assert (ended.ended.outcome, "no landlock" in ended.ended.reason) == ("failed", True)
