@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -39,6 +40,26 @@ compute_capability = 8.6
 """
 [MACHINES], [BUILDS] = (blocks("docs/several_machines.md", language) for language in ("toml", "python"))
 TWO = HOSTS + MACHINES.text
+SCENARIO = """
+name = "two-machines"
+seed = 1
+duration = "60 s"
+campus = "two.toml"
+
+[protocol]
+control_period = "0.5 s"
+
+[trust]
+authority = "campus.ca"
+"""
+JOB = """
+name = "crossing"
+payload = "2 MB"
+step = "20 ms"
+steps = 900
+"""
+CLI = [sys.executable, "-m", "experiments.cli"]
+IN_NAMESPACE = ["unshare", "--net", "sh", "-c", 'echo "$$"; read -r go; exec "$@"', "sh"]
 PART = """
 import json, sys
 from testbed import linux
@@ -77,11 +98,6 @@ class Part:
         self.tell(words)
         return self.read()
 
-    def machine(self, script: str) -> None:
-        """Run a script in the machine's own namespace."""
-        inside = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net", "sh", "-ec", script]
-        subprocess.run(inside, check=True, timeout=20)
-
     def end(self) -> None:
         self.process.stdin.close()
         try:
@@ -101,13 +117,26 @@ def two_machines(tmp_path: Path, mtu: int = 1600) -> Iterator[tuple[Part, Part]]
         for machine in ("m1", "m2"):
             parts.append(Part(campus, machine))
             last.callback(parts[-1].end)
-        first, second = parts
-        peer = f"peer name u2 mtu {mtu} netns {second.process.pid}"
-        first.machine(
-            f"ip link add u1 mtu {mtu} type veth {peer}; ip addr add 192.168.77.1/24 dev u1; ip link set u1 up"
-        )
-        second.machine("ip addr add 192.168.77.2/24 dev u2; ip link set u2 up")
-        yield first, second
+        join(*(part.process.pid for part in parts), mtu)
+        yield parts[0], parts[1]
+
+
+def join(first: int, second: int, mtu: int = 1600) -> None:
+    """Put a cable between the namespaces of two processes."""
+    add = f"ip link add u1 mtu {mtu} type veth peer name u2 mtu {mtu} netns {second}"
+    inside(first, f"{add}; ip addr add 192.168.77.1/24 dev u1; ip link set u1 up")
+    inside(second, "ip addr add 192.168.77.2/24 dev u2; ip link set u2 up")
+
+
+def inside(pid: int, script: str) -> None:
+    """Run a script in the namespace of a process."""
+    subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "sh", "-ec", script], check=True, timeout=20)
+
+
+def asked(*words: str) -> dict:
+    """What a command answers, as JSON."""
+    done = subprocess.run([*CLI, *words, "--json"], capture_output=True, text=True, timeout=60, check=False)
+    return json.loads(done.stdout or "{}")
 
 
 def test_each_machine_plans_its_part_and_both_ends_of_a_trunk_between_them_agree() -> None:
@@ -189,7 +218,7 @@ class TestKernel:
     ) -> None:
         with two_machines(tmp_path, mtu) as (north, _):
             if address != "192.168.77.1":
-                north.machine(f"ip addr del 192.168.77.1/24 dev u1; ip addr add {address}/24 dev u1")
+                inside(north.process.pid, f"ip addr del 192.168.77.1/24 dev u1; ip addr add {address}/24 dev u1")
             north.tell("build")
             assert wrong in north.read()
 
@@ -197,8 +226,8 @@ class TestKernel:
         with two_machines(tmp_path) as (north, south):
             south.tell("build")
             assert south.read()
-            inside = ["nsenter", f"--net=/proc/{north.process.pid}/ns/net", sys.executable, "-c", BUILDS.text]
-            done = subprocess.run(inside, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+            command = ["nsenter", f"--net=/proc/{north.process.pid}/ns/net", sys.executable, "-c", BUILDS.text]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
             assert "0% packet loss" in done.stdout
 
     def test_a_killed_part_leaves_nothing(self, tmp_path: Path) -> None:
@@ -212,3 +241,71 @@ class TestKernel:
             assert not (Path("/run/reclaimnet") / campus).exists()
             assert not (Path("/sys/fs/bpf/reclaimnet") / campus).exists()
             assert "0% packet loss" in north.cmd("h1 ping -c 2 -i 0.2 10.0.0.1")
+
+    @pytest.mark.campus
+    def test_a_job_moves_from_one_machine_to_the_other(self, tmp_path: Path) -> None:
+        for name, text in (("two.toml", TWO), ("run.toml", SCENARIO), ("job.toml", JOB), ("wait", "sh sleep 200\n")):
+            (tmp_path / name).write_text(text)
+        subprocess.run([*CLI, "ca", "init", "campus.ca", "two"], check=True, cwd=tmp_path, timeout=60)
+        with ExitStack() as last:
+            parts, pids = [], []
+            for machine in ("m1", "m2"):
+                command = [
+                    *CLI,
+                    "up",
+                    "--scenario",
+                    "run.toml",
+                    "--machine",
+                    machine,
+                    "--script",
+                    "wait",
+                    "--out",
+                    machine,
+                ]
+                part = subprocess.Popen(
+                    [*IN_NAMESPACE, *command], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+                last.callback(part.wait, 60)
+                last.callback(part.terminate)
+                parts.append(part)
+                pids.append(int(part.stdout.readline()))
+            join(*pids)
+            for part in parts:
+                part.stdin.write("go\n")
+                part.stdin.flush()
+            places: dict[str, str] = {}  # host -> the part that it is of
+
+            def all_are_there() -> bool:
+                ours = [each for each in asked("status")["campuses"] if each["process"] in pids]
+                places.update({host["host"]: each["campus"] for each in ours for host in each["hosts"]})
+                told = [host for each in ours for host in (each["coordinator"] or {"hosts": []})["hosts"]]
+                return len(told) == 3 and all(host["state"] == "idle" for host in told)
+
+            waited(all_are_there)
+            north = places["h1"]
+            assert places["h2"] == places["h3"] != north
+            subprocess.run([*CLI, "submit", "job.toml", "--campus", north], check=True, cwd=tmp_path, timeout=60)
+            been: list[str] = []
+
+            def runs_elsewhere() -> bool:
+                [job] = asked("jobs", "--campus", north)["jobs"] or [{"phase": "", "host": ""}]
+                if job["phase"] == "running" and job["host"] not in been:
+                    been.append(job["host"])
+                    return True
+                return False
+
+            waited(runs_elsewhere)
+            while len({places[host] for host in been}) < 2:
+                words = ["reclaim", been[-1], "--notice", "5", "--campus", places[been[-1]]]
+                subprocess.run([*CLI, *words], check=True, timeout=60)
+                waited(runs_elsewhere)
+            waited(lambda: [job["phase"] for job in asked("jobs", "--campus", north)["ended"]] == ["finished"])
+            lines = (tmp_path / "m1/journal.sqlite").exists(), (tmp_path / "m2/journal.sqlite").exists()
+            assert lines == (True, False)
+
+
+def waited(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60.0
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.2)

@@ -242,6 +242,9 @@ def up(
             help="An OpenFlow controller instead of the campus's own; tcp: inside the switches' namespace.",
         ),
     ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="Build the part that this machine carries, of a campus with [machines].")
+    ] = None,
     script: Annotated[Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
@@ -277,7 +280,7 @@ def up(
         if web is not None:
             allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
             raise SpecError("--web", web, allowed)
-        with LiveCampus(played.campus, controller=controller) as net:
+        with LiveCampus(played.campus, controller=controller, machine=machine) as net:
             let_owners(net, owners_of(net.spec, group or {}))
             command_line(console, net, script)
         return ExitStatus.KEPT
@@ -286,7 +289,12 @@ def up(
     try:
         with (
             live_world(
-                played, out, owners=group or {}, controller=controller, agents_per_process=agents_per_process
+                played,
+                out,
+                owners=group or {},
+                controller=controller,
+                agents_per_process=agents_per_process,
+                machine=machine,
             ) as stood,
             stood.watched_by_a_thread(),
             page_beside(console, stood.campus.id, web),

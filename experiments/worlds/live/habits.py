@@ -27,7 +27,9 @@ class Habits:
     def __init__(self, played: Scenario, campus: LiveCampus, owners: Mapping[str, int], started_s: float) -> None:
         self._played, self._campus, self._started_s = played, campus, started_s
         self.held: Container[str] = ()
-        self.states = {host.name: LENT for host in played.volunteers}
+        # of other machines' hosts their own processes look after
+        self._hosts = [host for host in played.volunteers if host.name in campus.plan.host_cables]
+        self.states = {host.name: LENT for host in self._hosts}
         self._files = {host: campus.run_dir / f"{host}.present" for host in self.states}
         for host, path in self._files.items():
             path.touch(0o600)
@@ -40,7 +42,7 @@ class Habits:
         """Take back hosts whose owners have come, and lend those that they have left; by calendars too, where they are played."""
         protocol, now_s = self._played.protocol, time.monotonic() - self._started_s
         absent_s = time.time() - self._played.owners.idle_s
-        for host in self._played.volunteers:
+        for host in self._hosts:
             begin_s, end_s = next(protocol.week.windows_s(host.lent if calendars else None, now_s))
             left_s, before = end_s - now_s if begin_s <= now_s else 0.0, self.states[host.name]
             ends = ENDS if left_s <= protocol.calendar_notice_s and left_s < inf else LENT

@@ -175,6 +175,16 @@ class LiveWorld:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
+        if self.campus.spec.coordinator.name in self.campus.plan.host_cables:
+            self._start_coordinators()
+        wanted = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
+        hosts = [host for host in wanted if host.name in self.campus.plan.host_cables]
+        together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
+        parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
+        forked = self.campus.fork_all([self._agents_request(part) for part in parts])
+        self.agents = [AgentProcess(part, process) for part, process in zip(parts, forked, strict=True)]
+
+    def _start_coordinators(self) -> None:
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         trust = self.scenario.trust
         for number in range(MEMBERS if trust.journal == "etcd" else 0):
@@ -182,11 +192,6 @@ class LiveWorld:
         again_s = BESIDE_ANOTHER_S if trust.standby else COORDINATOR_AFTER_S
         for number, subject in enumerate((COORDINATOR, STANDBY)[: 1 + trust.standby]):
             self.coordinators.append(self._kept(subject, partial(self._start_coordinator, number), again_s))
-        hosts = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
-        together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
-        parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
-        forked = self.campus.fork_all([self._agents_request(part) for part in parts])
-        self.agents = [AgentProcess(part, process) for part, process in zip(parts, forked, strict=True)]
 
     def agent_process(self, host: str) -> ForkedProcess:
         """Return the process of a host's agent, which may be others' too."""
@@ -359,6 +364,8 @@ class LiveWorld:
 def _authority(scenario: Scenario) -> Path:
     """Return the file of the authority that issues the names of a run. SpecError: it is another campus's."""
     campus, given = domain_of(scenario.campus.name), scenario.trust.authority
+    if given is None and scenario.campus.machines:
+        raise SpecError("trust.authority", None, "a file of `reclaimnet ca init`, the same on all machines")
     if given is None:
         path = nameless_file()
         Authority.new(campus).save(path)
@@ -377,13 +384,14 @@ def live_world(
     controller: str | None = None,
     agents_per_process: int | None = None,
     switches_hold: bool = True,
+    machine: str | None = None,
 ) -> Iterator[LiveWorld]:
     """Build a campus and start its coordinator and agents; all of it is gone after.
 
     `owners`: see `owners_of`. `agents_per_process`: None is one,
     or POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that programs the
     switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations and
-    have one queue a port, so that nothing but their senders holds them, as in paper A.
+    have one queue a port, so that nothing but their senders holds them, as in paper A. `machine`: the part that is built here.
     """
     if controller is not None:
         protocol = replace(scenario.protocol, paths=1)  # no controller could report others
@@ -398,6 +406,7 @@ def live_world(
         borrows=policy_of(scenario.protocol).borrows,
         controller=controller,
         cut=sorted(cut),
+        machine=machine,
     )
     if scenario.trust.journal == "etcd" and shutil.which(PROGRAM) is None:
         raise SetupError(f"{PROGRAM} is missing, and trust.journal asks for it: apt-get install etcd-server")
@@ -458,8 +467,8 @@ def owners_of(campus: Campus, groups: Owners) -> Owners:
 def let_owners(campus: LiveCampus, owners: Owners) -> None:
     """Let the members of a host's group use its switch."""
     if campus.enforcement:
-        for host, gid in owners.items():
-            owner.let_group(campus.pin_dir / host / "switch", gid)
+        for host in owners.keys() & campus.plan.host_cables.keys():
+            owner.let_group(campus.pin_dir / host / "switch", owners[host])
 
 
 def live_row(played: Scenario) -> Policy:
