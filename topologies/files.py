@@ -59,7 +59,7 @@ class Place:
     gpu_model: str | None = optional(keys.text("the name of one of the gpu_models"))
     # how many jobs it runs at once, 1 if left out; a coordinator has none
     gpus: int | None = fields.whole(0, MAX_GPUS, None, optional=True)
-    # when its owner lends it, such as "18:00-08:00, weekends" (see below); left out: always
+    # when its owner lends it, such as "18:00-08:00, weekends"; left out: always
     lent: str | None = optional(keys.text(calendars.ALLOWED))
 
 

@@ -115,7 +115,7 @@ class Owners:
     absence: InverseLaw = field(
         default=InverseLaw("lognormal", 1.5 * HOUR_S, 0.8, 300.0, 12 * HOUR_S), metadata=drawn(D.DURATION)
     )
-    # how long an owner must have left the host's keyboard alone until it is lent again; live only (`habits`)
+    # how long a host's presence file must be left alone until the host is lent again; live only
     idle_s: float = quantity(D.DURATION, 15 * 60.0, above=True)
     loyal: tuple[str, ...] = names()  # such as hosts whose research flows a closed host would cut
     # exact events; the hosts that it names follow nothing else
