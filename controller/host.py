@@ -144,6 +144,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         self._addresses = {host.address for host in self.core.cluster.hosts.values()}
         self._refusals = Refusals(lambda *refused: self.handle(ev.PeersRefused(*refused)))
         self._registrar: Registrar | None = None
+        if self.identity is not None and self.authority is not None:
+            names = self.core.cluster.names
+            self._registrar = Registrar(self.authority, self.identity, names, self.handle, self._tell_agents)
         self._desk = Door(self.identity, Role.OPERATOR, refusals=self._refusals, for_joiners=True)
         door = partial(Door, self.identity, Role.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
         self._door, self._strangers_door = door(), door(in_all=STRANGERS)
@@ -161,16 +164,15 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         """Serve until cancelled. Raises what the core raises: a broken invariant ends the run."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
+            if self._registrar is not None:
+                nursery.start_soon(self._registrar.keep_renewed)
             if self.leads is not None:
                 await self.leads.wait()
             if self.group is not None or self.paired:
                 nursery.start_soon(self._write_all)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
-            if self.identity is not None and self.authority is not None:
-                names = self.core.cluster.names
-                self._registrar = Registrar(self.authority, self.identity, names, self.handle, self._tell_agents)
+            if self._registrar is not None:
                 nursery.start_soon(self._listen, self._serve_desk, list(desk_listeners))
-                nursery.start_soon(self._registrar.keep_renewed)
             nursery.start_soon(self.wake, ev.Woke())
             nursery.start_soon(self._fold_in)
             nursery.start_soon(self._refusals.report)

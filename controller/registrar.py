@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +17,17 @@ import trio
 from controller.core.model import events as ev
 from controller.core.model.names import Names
 from testbed import messages as m
-from testbed.errors import RemoteProtocolError
+from testbed.errors import RemoteProtocolError, SetupError
+from testbed.logs import logger
 from testbed.trust import joining
 from testbed.trust.authority import Authority, pem_of
 from testbed.trust.channel import Identity, Name, Role
 from testbed.trust.joining import renew_in_s
 from testbed.wire import Channel
 
+LOG = logger("controller")
 JOIN_WITHIN_S: Final = 5.0
+LOOK_S: Final = 5.0  # between two, of a coordinator that follows, for what the leading one has done
 
 
 class Registrar:
@@ -78,22 +82,35 @@ class Registrar:
         if isinstance(order, m.Revoke):
             self._handle(ev.NameRevoked(str(self.name(order.role, order.subject)), time.time()))
         else:
-            self._authority = last.successor()
-            self._authority.save(self._path)
+            following = last.successor()
+            try:
+                following.save(self._path)
+            except OSError as error:
+                raise RemoteProtocolError(f"the authority stays as it is: {error}") from error
+            self._authority = following
             self._renew(last)
         self._tell_agents(self.trust)
         self._identity.deny(self._names.revoked)
 
     async def keep_renewed(self) -> None:
-        """Renew the coordinator's own certificate at half its life, for ever."""
+        """Renew the coordinator's own certificate, for ever: at half its life, and after another one that leads has rotated."""
         while True:
-            await trio.sleep(renew_in_s(self._identity.credentials.certificate))
-            self._renew(self._authority)
+            await trio.sleep(LOOK_S)
+            try:
+                authority = Authority.load(self._path)
+            except SetupError as error:
+                LOG.warning("the last authority goes on: %s", error)
+                authority = self._authority
+            is_other = authority.certificate != self._authority.certificate
+            if is_other or renew_in_s(self._identity.credentials.certificate) <= 0.0:
+                self._authority = authority
+                self._renew(authority)
+            self._identity.deny(self._names.revoked)
 
     def _renew(self, by: Authority) -> None:
         made = by.credentials(self._identity.name)
         self._shown = by.certificate
-        self._identity.renew(type(made)(made.name, made.key, made.certificate, self._authority.trusted))
+        self._identity.renew(replace(made, trusted=self._authority.trusted))
 
     async def serve_joiner(self, stream: trio.abc.Stream, now_s: float, stands: Callable[[], Awaitable[None]]) -> None:
         """Give a peer without a name the certificate that its token is for, once it `stands` that the token is spent.

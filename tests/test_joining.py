@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
+from controller.core.model.names import Names
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import Replay
@@ -216,7 +218,10 @@ async def test_a_certificate_is_renewed_under_the_name_of_its_conversation(coord
     assert joining.name_in(answer.certificate) == H1
 
 
-@pytest.mark.parametrize("key", [b"", b"rubbish", b"0" * 500])
+OTHER_KINDS = [ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP384R1())]
+
+
+@pytest.mark.parametrize("key", [b"", b"rubbish", b"0" * 500, *map(der_of, OTHER_KINDS)])
 async def test_a_key_that_is_none_costs_its_sender_the_connection(coordinator: Running, key: bytes) -> None:
     agent = await agent_of(coordinator, identity_of(coordinator))
     await welcomed(agent)
@@ -376,6 +381,37 @@ async def test_authority_changes_while_all_stay_connected(coordinator: Running) 
     with pytest.raises((AssertionError, RemoteProtocolError, trio.BrokenResourceError)):
         await welcomed(await agent_of(coordinator, identity_of(coordinator)))  # two authorities later
     await joined(coordinator, await token_for(coordinator))
+
+
+async def test_a_coordinator_that_follows_takes_over_names_as_another_left_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.registrar.LOOK_S", 0.02)
+    path, names = tmp_path / "authority.pem", Names()
+    first = Authority.new(CAMPUS)
+    first.save(path)
+    mine = [Identity(first.credentials(Name(CAMPUS, Role.COORDINATOR, each))) for each in ("leads", "follows")]
+    leads, follows = (Registrar(path, each, names, lambda _: None, lambda _: None) for each in mine)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follows.keep_renewed)
+        leads.obey(m.RotateAuthority())
+        await until(lambda: signer(mine[1])(Authority.load(path)))
+        assert mine[1].credentials.trusted == mine[0].credentials.trusted == Authority.load(path).trusted
+        path.write_text("rubbish")
+        names.revoked[str(H1)] = 1.0
+        await trio.sleep(0.1)  # it goes on with what it has
+        assert mine[1].denied == {str(H1): 1.0}
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_authority_that_cannot_be_written_is_followed_by_none(coordinator: Running) -> None:
+    path = coordinator.host.authority
+    assert path is not None
+    path.with_name(f"{path.name}.new").mkdir()
+    with pytest.raises(RemoteProtocolError, match="stays as it is"):
+        await asked(coordinator, m.RotateAuthority())
+    assert Authority.load(path).certificate == coordinator.authority.certificate
+    await welcomed(await agent_of(coordinator, identity_of(coordinator)))
 
 
 # ---------------------------------------------------------------- operators of other machines

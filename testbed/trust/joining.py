@@ -24,6 +24,7 @@ from typing import Final
 
 import trio
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 from msgspec import Struct
@@ -70,7 +71,7 @@ def public_key_of(der: bytes) -> ec.EllipticCurvePublicKey:
     """Return the key that a peer wants certified. RemoteProtocolError: it is of another kind."""
     try:
         key = load_der_public_key(der)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise RemoteProtocolError(f"no public key: {error}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise RemoteProtocolError("a key of another kind than ECDSA P-256")
@@ -85,7 +86,10 @@ async def join(open_stream: Open, token: str, role: Role, subject: str) -> Crede
     expected, _, secret = token.partition("::")
     async with await open_stream() as stream:
         trust = await Channel(trio.SSLStream(stream, _context(None)), CODEC).receive()
-    certificates = x509.load_pem_x509_certificates(trust.trusted) if isinstance(trust, Trust) else []
+    try:
+        certificates = x509.load_pem_x509_certificates(trust.trusted) if isinstance(trust, Trust) else []
+    except ValueError as error:
+        raise RemoteProtocolError(f"the server shows no certificates: {error}") from error
     authority = next((each for each in certificates if _hash_of(each) == expected), None)
     if authority is None:
         raise RemoteProtocolError("the server is of another campus than the token: it was sent nothing")
