@@ -12,6 +12,7 @@
 #   python3-bpfcc         bcc: an observer that counts apart from the programs that it watches
 #   linux-headers-*       what bcc's compiler reads; those of any kernel do
 #   iptables              a peer of the kill-switch
+#   etcd-server           log of two coordinators (their own members; the system's service is disabled)
 # With the word `tests`, that and what only the tests need:
 #   tcpdump               reads what is on the cables of a run
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
@@ -22,7 +23,7 @@ packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils
 [ "${1:-}" = stock-kernel ] && packages="$packages qemu-system-x86 busybox-static kmod"
 if [ "${1:-}" = tests ] || [ "${1:-}" = measure ]; then
     if grep -q '^ID=ubuntu' /etc/os-release; then headers=generic; else headers=$(dpkg --print-architecture); fi
-    packages="$packages python3-bpfcc linux-headers-$headers iptables"
+    packages="$packages python3-bpfcc linux-headers-$headers iptables etcd-server"
 fi
 [ "${1:-}" = tests ] && packages="$packages tcpdump"
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
@@ -36,3 +37,4 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086 -- a list of words
 apt-get install -y -qq --no-install-recommends $missing
+case "$missing" in *etcd-server*) systemctl disable --now etcd 2>/dev/null || true ;; esac

@@ -2,7 +2,7 @@
 
 It decides nothing.
 
-Every event takes the same way (`testbed.driver`): journal it, let the core handle it, journal the effects, commit, and
+Every event takes the same way (`testbed.driver`): let the core handle it, journal it with the facts that follow, and
 only then send messages. The core runs to its end without an await, so events have one order, the journal's. Its time is
 the journal's, seconds since the first start, to the bit: another core that handles the journal's events decides the
 same (`recovery`).

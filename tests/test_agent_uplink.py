@@ -100,6 +100,66 @@ def test_coordinator_is_called_once_a_second_while_it_is_gone_and_soon_after_a_c
     assert [round(b - a, 3) for a, b in pairwise(called)][:8] == [0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 0.2, 0.2]
 
 
+def test_an_agent_follows_the_coordinator_that_leads_and_none_of_a_lower_epoch() -> None:
+    """Two connections, one conversation: it moves when the other announces that it leads."""
+    told: list[ev.Event] = []
+    hellos: list[int] = []
+    closed: list[int] = []
+
+    async def main() -> None:
+        ends: list[trio.StapledStream] = []
+
+        async def opened() -> trio.abc.Stream:
+            ours, theirs = trio.testing.memory_stream_pair()
+            ends.append(theirs)
+            nursery.start_soon(listen, len(ends) - 1)
+            return ours
+
+        async def listen(number: int) -> None:
+            hearing = Channel(ends[number], OUT)
+            while await hearing.receive() is not None:
+                hellos.append(number)
+            closed.append(number)
+
+        def handle(event: ev.Event) -> None:
+            told.append(event)
+            if isinstance(event, ev.Connected):
+                link.say(m.Hello("h1", 1, 7200, [], [], [], True))
+
+        async def says(number: int, message: m.FromCoordinator) -> None:
+            await Channel(ends[number], IN).send(message)
+            await trio.testing.wait_all_tasks_blocked()
+
+        edge = KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("a", 0), Path()))
+        link = CoordinatorLink(("a", 0), edge, handle, opened, standby=("b", 0))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.stay_connected)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (len(ends), told, hellos) == (2, [], []), "both are parked"
+            await says(0, m.Leads(4))
+            assert ([type(event) for event in told], hellos) == ([ev.Connected], [0])
+            await says(0, m.Welcome(30.0, 1.0, 4))
+            await says(1, m.Leads(5))
+            assert [type(event) for event in told[2:]] == [ev.Disconnected, ev.Connected]
+            assert (hellos, closed) == ([0, 1], [0])
+            await trio.sleep(0.3)  # it is parked at the first again
+            await says(2, m.Leads(4))  # who has not noticed
+            assert (hellos, closed) == ([0, 1], [0, 2])
+            await says(1, m.Welcome(30.0, 1.0, 4))
+            assert closed == [0, 2, 1], "nor from one that led once"
+            assert isinstance(told[-1], ev.Disconnected)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.0))
+    assert [type(event) for event in told] == [
+        ev.Connected,
+        ev.Received,
+        ev.Disconnected,
+        ev.Connected,
+        ev.Disconnected,
+    ]
+
+
 class Seen:
     """A host in memory, which notes what is seen of it, and when."""
 

@@ -3,16 +3,32 @@
 import grp
 import json
 import os
+import random
 import select
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
+from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import Replay
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.traces import generate
+from experiments.results.live_display import Live
+from experiments.results.takeovers import take_overs
+from experiments.worlds.live.operator import JOURNAL
+from experiments.worlds.live.run import run_live
+from experiments.worlds.live.world import COPY
+from tests.etcd_members import needs_etcd
 from tests.live_campus import command, leftovers, live, running
 from tests.summary_keys import REQUIRED
 
@@ -238,3 +254,38 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
     assert status == 0, text
     assert record["near"]
     assert record["same_ways"] == record["jobs"]
+
+
+@needs_etcd
+@pytest.mark.parametrize("journal", ["sqlite", "etcd"])
+def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path, journal: str) -> None:
+    """No job stops for it, no checkpoint completes twice, and both journals lead to the same facts."""
+    demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=25.0, seed=3)
+    quiet = replace(demo, owners=replace(demo.owners, hazard_per_s=0.0, script=()))
+    scenario = replace(quiet, trust=replace(quiet.trust, standby=True, journal=journal))
+    with Path(os.devnull).open("w") as nowhere:
+        shown = partial(Live, scenario, Console(file=nowhere))
+        kills = (False, journal == "etcd")
+        played = run_live(scenario, generate(scenario), tmp_path, shown, kills=kills)
+    taken = list(take_overs(played.facts, played.context.deaths))
+    assert [each.subject for each in taken] == ["coordinator", "standby"]
+    for each in taken:
+        print(each)
+        assert each.agents >= 8
+    assert [each.stopped for each in taken] == [[], []]
+    summary = played.summary()
+    assert summary.invariants_broken == []
+    completed = [(fact.job, fact.sequence) for _, fact in played.facts if isinstance(fact, f.CheckpointCompleted)]
+    assert len(completed) == len(set(completed)) > 0
+    if journal == "etcd":
+        one, other = (list(read_facts(tmp_path / name)) for name in (JOURNAL, COPY))
+        shorter = min(len(one), len(other))
+        assert one[:shorter] == other[:shorter]
+        assert shorter > 0.9 * max(len(one), len(other))
+    for name in (JOURNAL, COPY) if journal == "etcd" else (JOURNAL,):
+        with closing(Journal(tmp_path / name)) as whole:
+            whole._db.execute("DELETE FROM snapshot")
+            real = scenario.played()
+            draw = random.Random(f"{real.seed} placement").random
+            Replay(whole, Coordinator(real.campus, real.protocol, real.queue, draw)).advance()
+    assert leftovers() == []
