@@ -1,14 +1,20 @@
 """Names of a campus that runs, by commands: an operator from inside its network, another authority, a host that is revoked."""
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from controller.core.model import facts as f
+from controller.persistence.journal import read_facts
+from controller.registrar import LOOK_S
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from tests.live_campus import CLI, Run, command, live, running
+from tests.test_sniffer import SCENARIO
 from topologies.presets import three_tier
 
 pytestmark = [*live, pytest.mark.timeout(150)]
@@ -65,3 +71,33 @@ def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp
         assert revoked.name.endswith(f"/host/{busy}")
         assert {lost.host for lost in [run.wait_for(f.HostLost)]} == {busy}
         end.touch()
+
+
+def test_names_outlive_the_coordinator_that_gave_them(tmp_path: Path) -> None:
+    """Another one leads after a rotation and a revocation; it rotates once more, so the first authority is worth nothing."""
+    scenario = tmp_path / "overheard.toml"
+    scenario.write_text(SCENARIO.replace('transfers = "TRANSFERS"', "standby = true"))
+    with running(tmp_path / "out", "run", str(scenario)) as run:
+
+        def goes_on() -> None:
+            before = run.count(f.CheckpointCompleted)
+            run.wait_until(lambda: run.count(f.CheckpointCompleted) >= before + 4)
+
+        run.wait_until(lambda: len(run.pids("coordinator")) == 2 and run.count(f.JobRunning))
+        goes_on()
+        idle = next(host for host in ("desk1", "desk2", "desk3") if host != run.wait_for(f.JobRunning).host)
+        done(command("ca", "rotate"))
+        time.sleep(LOOK_S + 1.0)  # the one that follows has seen it
+        done(command("ca", "revoke", "--host", idle))
+        agents = run.pids("agent")
+        os.kill(run.pids("coordinator")[0], signal.SIGKILL)
+        run.wait_for(f.CoordinatorRestarted)
+        goes_on()
+        done(command("ca", "rotate"))
+        goes_on()
+        refused = [fact for _, fact in read_facts(run.out / "journal.sqlite") if isinstance(fact, f.PeersRefused)]
+        assert f"/host/{idle} was revoked" in refused[-1].reason
+        lost = {fact.host for _, fact in read_facts(run.out / "journal.sqlite") if isinstance(fact, f.HostLost)}
+        assert lost == {idle}
+        assert run.count(f.JobStopped) == 0
+        assert run.pids("agent") == agents
