@@ -49,7 +49,7 @@ from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
 from testbed.peers import Allotment, Budget, Occasions
 from testbed.trust.channel import Identity, Role
-from testbed.trust.door import Door, Refusals, address_in, source_of
+from testbed.trust.door import HANDSHAKES, Door, Refusals, address_in, source_of
 from testbed.wire import Channel, Codec, MessageStream
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
@@ -149,7 +149,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             self._registrar = Registrar(self.authority, self.identity, names, self.handle, self._tell_agents)
         self._desk = Door(self.identity, Role.OPERATOR, refusals=self._refusals, for_joiners=True)
         door = partial(Door, self.identity, Role.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
-        self._door, self._strangers_door = door(), door(in_all=STRANGERS)
+        # all hosts at once: in a shorter line each would wait for the processors of those before it
+        self._door = door(in_all=max(HANDSHAKES, len(self._addresses)))
+        self._strangers_door = door(in_all=STRANGERS)
         if self.network_socket is not None:
             near = self.core.cluster.campus.neighbours
             self.network = NetworkLink(self.network_socket, self.handle, lambda a, b: b in near.get(a, {}))
