@@ -243,3 +243,9 @@ def test_the_comparison_gives_a_reason_where_something_is_missing() -> None:
     for what, here, others in rows:
         assert here in ("yes", "not yet") or re.match(r"no: .|not yet: .", here), what
         assert set(others) <= set("MSHKG"), what
+
+
+def test_the_picture_of_the_live_page_is_small_and_there() -> None:
+    picture = DOCS / "live.webp"
+    assert picture.read_bytes()[8:12] == b"WEBP" and 20_000 < picture.stat().st_size < 150_000
+    assert "docs/live.webp" in (ROOT / "README.md").read_text()
