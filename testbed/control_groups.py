@@ -96,9 +96,11 @@ def place(name: str, wanted: Collection[str]) -> list[Path]:
 
 
 def join(group: Collection[Path], pid: int = 0) -> None:
-    """Move a process, by default this one, into a group, given by its folders. OSError."""
+    """Move a process, by default this one, which has one thread, into a group, given by its folders. OSError."""
     for folder in group:
-        (folder / "cgroup.procs").write_text(str(pid))
+        # of v1: a thread that moves itself waits for nobody, a process for all processors
+        alone = folder / "tasks"
+        (alone if pid == 0 and alone.exists() else folder / "cgroup.procs").write_text(str(pid))
 
 
 def was_out_of_memory(folder: Path) -> bool:
