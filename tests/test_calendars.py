@@ -186,8 +186,19 @@ def test_a_job_leaves_before_its_host_s_window_ends_and_loses_nothing() -> None:
     assert run.summary().lost_time.work_lost_s == 0.0
     assert blind.summary().lost_time.work_lost_s > 60.0
     reclaim, _ = [(at_s, fact) for at_s, fact in run.facts if isinstance(fact, f.HostReclaimed) and fact.host == "h1"]
-    assert reclaim[1].notice_s == pytest.approx(600.0, abs=1.0)
+    assert reclaim[1].notice_s == pytest.approx(120.0, abs=1.0)
     assert reclaim[0] + reclaim[1].notice_s == pytest.approx(1200.0, abs=2.0)
+
+
+def test_a_job_with_nowhere_to_go_is_checkpointed_before_its_host_s_window_ends() -> None:
+    """Only the coordinator's machine keeps checkpoints; the host is lent again at 18:00."""
+    h2 = next(line for line in TEXT.splitlines(keepends=True) if 'name = "h2"' in line)
+    text = TEXT.replace(h2, "").replace("[protocol]", "[protocol]\nhead_stores = true").replace('"5 h"', '"12 h"')
+    first, second = attempts(played(text).facts)
+    assert (first.host, second.host) == ("h1", "h1")
+    assert 1080.0 / 10.0 - 2 <= (first.to_step or 0) <= 120
+    assert played(text).summary().lost_time.work_lost_s == 0.0
+    assert played(text, "calendar-blind").summary().lost_time.work_lost_s > 60.0
 
 
 def test_ends_of_windows_are_no_part_of_the_hazard_that_was_seen() -> None:

@@ -83,8 +83,9 @@ class Protocol:
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
     prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0, above=True)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # least time between ticks: P1 and P3 again
-    # the end of a calendar's window is announced this long before, as a notice, to rows that look at calendars
-    calendar_notice_s: float = quantity(D.DURATION, 600.0)
+    # the end of a calendar's window is announced this long before, as a notice, to rows that look at calendars; jobs that have
+    # nowhere to go stop then
+    calendar_notice_s: float = quantity(D.DURATION, 120.0)
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
     # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
