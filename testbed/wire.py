@@ -80,16 +80,13 @@ class MessageStream(trio.abc.Stream):
 class Channel(Generic[M]):
     """A connection that carries the messages of a codec, both ways.
 
-    A frame that arrives may have `most_bytes`, by default the codec's bound.
     `received_bytes` counts all that came.
     """
 
-    def __init__(self, stream: trio.abc.Stream, codec: Codec[M], most_bytes: int | None = None) -> None:
+    def __init__(self, stream: trio.abc.Stream, codec: Codec[M]) -> None:
         self.stream = stream
         self._codec = codec
         self._decoder = codec.decoder()
-        if most_bytes is not None:
-            self._decoder.max_bytes = most_bytes
         self.received_bytes = 0
         self._sending = trio.Lock()
         self._cut_off = False
