@@ -4,13 +4,16 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from click.testing import Result
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from typer.testing import CliRunner
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
@@ -19,19 +22,23 @@ from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import Replay
 from controller.registrar import Registrar
+from experiments.cli.main import app
+from experiments.inputs.scenario import Scenario, Trust
 from experiments.worlds.live.operator import Operator, connected
+from experiments.worlds.live.world import _authority
 from testbed import messages as m
 from testbed.checkpoints import CheckpointStore
-from testbed.errors import RemoteProtocolError
+from testbed.errors import RemoteProtocolError, SetupError
 from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
 from testbed.trust import joining
-from testbed.trust.authority import Authority, new_key
+from testbed.trust.authority import Authority, domain_of, new_key
 from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, Role, opened
 from testbed.trust.door import Door
 from testbed.trust.joining import Renewal, der_of, join
 from testbed.wire import Channel
 from tests.stores import content, ingest
 from tests.test_host_peers import CAMPUS, LEASE_S, Agent, Running, running
+from topologies.errors import SpecError
 from topologies.presets import three_tier
 
 pytestmark = pytest.mark.alone
@@ -439,3 +446,45 @@ async def test_a_host_is_no_operator(coordinator: Running) -> None:
 async def test_there_is_no_such_name(coordinator: Running, role: str, subject: str) -> None:
     with pytest.raises(RemoteProtocolError):
         await asked(coordinator, m.Revoke(role, subject))
+
+
+# ---------------------------------------------------------------- an authority that outlives a run
+
+
+def cli(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def test_an_authority_in_a_file_is_its_users_alone_and_of_one_campus(tmp_path: Path) -> None:
+    file = tmp_path / "authority.pem"
+    assert cli("ca", "init", str(file), "overheard").exit_code == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    found = Authority.load(file)
+    again = cli("ca", "init", str(file), "overheard")
+    assert again.exit_code != 0
+    assert Authority.load(file).certificate == found.certificate
+
+    def authority(campus: str) -> Path:
+        return _authority(Scenario("a", replace(three_tier(2, 1, 0), name=campus), trust=Trust(authority=str(file))))
+
+    assert authority("overheard") == file
+    with pytest.raises(SpecError, match="this one is for overheard"):
+        authority("another")
+    file.write_text("rubbish")
+    with pytest.raises(SetupError, match="no authority of a campus"):
+        authority("overheard")
+    assert Authority.load(_authority(Scenario("a", three_tier(2, 1, 0)))).campus == domain_of(three_tier(2, 1, 0).name)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ca", "revoke"], "one of --host and --operator"),
+        (["token", "create", "--host", "h1", "--operator", "anna"], "one of --host and --operator"),
+        (["token", "create", "--host", "h1", "--ttl", "soon"], "--ttl"),
+    ],
+)
+def test_commands_about_names_say_what_they_want(words: list[str], said: str) -> None:
+    answer = cli(*words)
+    assert answer.exit_code != 0
+    assert said in answer.output + str(answer.exception)
