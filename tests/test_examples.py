@@ -16,7 +16,7 @@ NAMES = {path.stem for path in (ROOT / "experiments/examples").glob("[a-z]*.py")
 no_fabric = pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
 # program and arguments -> what it prints
 VIRTUAL = {
-    "my_policy 2": r"seed 2: reclaimnet loses \d+ min.*\nnearest loses [+-]\d",
+    "my_policy 2": r"seed 2: reclaimnet loses [\d.]+ s.*\nnearest loses [+-]\d",
     "two_months 2": r"(?s)reclaimnet: [\d.]+ GPU-hours lost.*slurm-pr: [\d.]+ GPU-hours.*two_months\.svg",
     "one_reclaim --virtual": r"moved in time: 1 of 1",
 }
