@@ -1,4 +1,4 @@
-"""Cost of names and TLS in a live campus: the same runs with certificates and without, one after the other.
+"""The cost of names and TLS in a live campus: the same runs with certificates and without, one after the other.
 
 Each size is played idle and at work, as `scale` plays it, and each of them twice: all conversations by TLS with both ends'
 certificates and sealed transfers, and all of them plain, as before. *Registered* is from the moment at which the campus
