@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_table_says_what_a_lack_means_and_what_mends_it() -> None:
 def test_every_probe_says_what_its_absence_means_and_what_mends_it() -> None:
     assert all(p.meaning and p.mend and p.name for p in capabilities.PROBES)
     assert len({p.name for p in capabilities.PROBES}) == len(capabilities.PROBES)
+
+
+def test_a_missing_package_of_a_live_campus_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "find_spec", lambda name: None if name == "os_ken" else sys)
+    [packages] = [c for c in probe([Need.CAMPUS]) if c.name == "Python packages"]
+    assert (packages.present, packages.detail) == (False, "not installed: os_ken")
+    assert packages.mend == "pip install 'reclaimnet-testbed[live]'"
+    described = ConfigParser()
+    described.read(Path(__file__).parents[1] / "setup.cfg")
+    assert {"cryptography", "os-ken", "pyseccomp"} <= {
+        line.partition(">")[0] for line in described["options.extras_require"]["live"].split()
+    }
 
 
 def test_unprivileged_user_is_told_about_root(monkeypatch: pytest.MonkeyPatch) -> None:
