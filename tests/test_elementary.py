@@ -125,4 +125,6 @@ def test_the_gamma_law_is_scipys_to_more_digits_than_are_kept(shape: float) -> N
 def test_the_gamma_law_has_ends() -> None:
     assert (gamma.both_sides(4.0, 0.0), gamma.both_sides(4.0, math.inf)) == ((0.0, 1.0), (1.0, 0.0))
     assert (gamma.quantile(4.0, 0.0), gamma.quantile(4.0, 1.0)) == (0.0, math.inf)
+    assert gamma.both_sides(1e6, 1e-300) == (0.0, 1.0) and gamma.both_sides(0.001, 1e300) == (1.0, 0.0)
+    assert gamma.quantile(309.4, 1e-295) == pytest.approx(float(special.gammaincinv(309.4, 1e-295)), rel=1e-9)
     assert gamma.quantile(0.001, 1e-12) == 0.0  # 10 to the minus twelve thousand

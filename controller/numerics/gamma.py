@@ -22,7 +22,8 @@ def _density(shape: float, x: float) -> float:
         return math.exp(shape * math.log(x) - x - math.lgamma(shape + 1.0))
     beyond = (x - shape) / shape
     rest = math.fsum(term / shape ** (2 * n + 1) for n, term in enumerate(STIRLING))
-    return math.exp(-shape * (beyond - math.log1p(beyond)) - rest) / math.sqrt(2.0 * math.pi * shape)
+    logarithm = math.log1p(beyond) if beyond > -0.5 else math.log(x) - math.log(shape)
+    return math.exp(-shape * (beyond - logarithm) - rest) / math.sqrt(2.0 * math.pi * shape)
 
 
 def both_sides(shape: float, x: float) -> tuple[float, float]:
@@ -60,9 +61,12 @@ def quantile(shape: float, probability: float) -> float:
     for _ in range(MAX_STEPS):
         if x <= 0.0:
             return 0.0  # less than any number
+        if (density := _density(shape, x) * shape) == 0.0:  # the start was far below
+            x *= 2.0
+            continue
         under, over = both_sides(shape, x)
         missed = under - probability if probability < 0.5 else (1.0 - probability) - over
-        step = missed * x / (_density(shape, x) * shape)
+        step = missed * x / density
         step /= 1.0 - 0.5 * min(1.0, step * ((shape - 1.0) / x - 1.0))
         x, before = max(x - step, 0.5 * x), x
         if abs(x - before) <= 4e-16 * x:
