@@ -5,6 +5,7 @@ Started on a journal that holds a run, it goes on with that run.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import signal
@@ -26,7 +27,7 @@ from controller.load import LOAD_FILE
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
-from controller.persistence.lines import KEPT_LINES, Deposed, Line, Log
+from controller.persistence.lines import Deposed, Line, Log
 from controller.persistence.recovery import Replay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
@@ -73,14 +74,11 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
     SetupError: the journal is another coordinator's.
     """
-    deposed = False
     try:
         run_process(_main, config)
     except* Deposed:
-        deposed = True
-    if deposed:
         LOG.warning("another coordinator leads: this one ends")
-        raise SystemExit(DEPOSED)
+        os._exit(DEPOSED)  # an exception from here would be one of a group
 
 
 async def _main(config: CoordinatorConfig) -> None:
@@ -119,11 +117,8 @@ class Candidate:
     """
 
     def __init__(self, config: CoordinatorConfig, journal: Journal) -> None:
-        self.config, self.journal, self.leads, self._pruned = config, journal, False, 0
-        origin = journal.origin()
-        if not origin:
-            journal.found(_origin(config))
-            origin = journal.origin()
+        self.config, self.journal, self.leads = config, journal, False
+        origin = journal.origin() or journal.found(_origin(config))
         check_origin(origin, _origin(config), config.journal)
         # the very program that wrote the journal decides the same, unless something else has changed it
         same = origin.get("program") == program()
@@ -175,7 +170,8 @@ class Candidate:
     async def _look(self) -> bool:
         if self.log is self.journal:
             return self.replay.advance()
-        lines = await trio.to_thread.run_sync(self._read_on, abandon_on_cancel=True)
+        read = partial(self.log.follow, self.journal.number)
+        lines = await trio.to_thread.run_sync(lambda: list(read()), abandon_on_cancel=True)
         began_s = perf_counter()
         for line in lines:
             self.replay.copy(line)
@@ -183,12 +179,6 @@ class Candidate:
         self.host.submitted = self.replay.submitted
         self.host.save_if_due()
         return bool(lines)
-
-    def _read_on(self) -> list[Line]:
-        if self.journal.number > self._pruned + 2 * KEPT_LINES:
-            self._pruned = self.journal.number - KEPT_LINES
-            self.log.prune(self._pruned)
-        return list(self.log.follow(self.journal.number))
 
     def seize(self) -> None:
         """Write the next line, of a higher epoch. Deposed: another has written it."""

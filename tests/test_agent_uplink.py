@@ -12,7 +12,7 @@ from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
 from testbed.agent.host import IDLE_SAMPLE_S, SAMPLE_S, watch
-from testbed.agent.io.coordinator_link import IN, OUT, SILENT_HEARTBEATS, SILENT_S, CoordinatorLink
+from testbed.agent.io.coordinator_link import IN, OUT, PARK_WITHIN_S, SILENT_HEARTBEATS, SILENT_S, CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel
 
@@ -134,7 +134,7 @@ def test_an_agent_follows_the_coordinator_that_leads_and_none_of_a_lower_epoch()
         link = CoordinatorLink(("a", 0), edge, handle, opened, standby=("b", 0))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.stay_connected)
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(1.0)
             assert (len(ends), told, hellos) == (2, [], []), "both are parked"
             await says(0, m.Leads(4))
             assert ([type(event) for event in told], hellos) == ([ev.Connected], [0])
@@ -142,7 +142,7 @@ def test_an_agent_follows_the_coordinator_that_leads_and_none_of_a_lower_epoch()
             await says(1, m.Leads(5))
             assert [type(event) for event in told[2:]] == [ev.Disconnected, ev.Connected]
             assert (hellos, closed) == ([0, 1], [0])
-            await trio.sleep(0.3)  # it is parked at the first again
+            await trio.sleep(PARK_WITHIN_S + 1.0)  # it is parked at the first again
             await says(2, m.Leads(4))  # who has not noticed
             assert (hellos, closed) == ([0, 1], [0, 2])
             await says(1, m.Welcome(30.0, 1.0, 4))

@@ -47,7 +47,7 @@ def test_who_creates_the_next_line_leads_and_the_one_before_writes_no_more(membe
                 first.append(entries)
         assert second.append([]) == 5
         assert second.append([Entry(3.0, ev.Woke())]) == 6
-        assert list(first.follow(3)) == [Line(4, 2, 2.0, None), Line(5, 2, 2.0, None), Line(6, 2, 3.0, ev.Woke())]
+        assert list(first.follow(3)) == [Line(4, 2, 0.0, None), Line(5, 2, 0.0, None), Line(6, 2, 3.0, ev.Woke())]
         assert list(first.follow(6)) == []
 
 

@@ -24,7 +24,7 @@ from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
 from controller.persistence.lines import Entry, Line
 from controller.persistence.recovery import Replay, check_origin, origin_of, start_after
-from controller.persistence.snapshot import CoreSnapshot, freeze, program, thaw
+from controller.persistence.snapshot import freeze, program, thaw
 from controller.process import CoordinatorConfig, _resumed
 from experiments.worlds.live.world import Restarts
 from testbed import messages as m
@@ -147,7 +147,7 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         core = Coordinator(small_campus(), replace(PROTOCOL, policy=policy), QUEUE, random.Random(1).random)
         core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
         body = freeze(core)
-        again = thaw(CoreSnapshot(1, 1, 0, program(), body), tmp_path)
+        again = thaw(program(), body, tmp_path)
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
 
 

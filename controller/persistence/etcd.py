@@ -33,6 +33,7 @@ AGAIN_S = 0.02  # pause before the next member is asked
 BEAT_MS, ELECTION_MS = 50, 500  # of etcd's members among themselves
 QUOTA_BYTES, MAX_REQUEST_BYTES = 2 << 30, 8 << 20
 LINES = 100  # read at a time
+KEPT_LINES = 20_000  # of those that all have read: their own journals may not be on disk yet
 PROGRAM = "etcd"  # Debian: etcd-server
 
 
@@ -41,7 +42,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
     epoch: int
     writer: str
-    events: list[tuple[float, Event]]
+    events: Sequence[tuple[float, Event | None]]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -55,8 +56,7 @@ class EtcdLog:
     """
 
     def __init__(self, members: Sequence[tuple[str, int]], name: str, patience_s: float = PATIENCE_S) -> None:
-        self.number = self.epoch = 0
-        self.last_s = 0.0
+        self.number = self.epoch = self._pruned = 0
         self._members, self._name, self._patience_s = list(members), name, patience_s
         self._writer = secrets.token_hex(8)
         self._connection: HTTPConnection | None = None
@@ -65,6 +65,7 @@ class EtcdLog:
         """Write events as one line; return the number of the last, when it stands. Deposed."""
         events = [(at_s, event) for at_s, event, _ in entries]
         self._create(Batch(self.epoch, self._writer, events), inf)
+        self._prune_behind(self.number)
         return self.number
 
     def seize(self, epoch: int) -> None:
@@ -73,18 +74,17 @@ class EtcdLog:
 
     def follow(self, after: int) -> Iterator[Line]:
         """Yield lines beyond that number, in order. SetupError: some have been pruned. OSError."""
+        self._prune_behind(after)
         while True:
-            end = f"{PREFIX}/line0"  # the character after /
-            asked = {"key": _key(after + 1), "range_end": _text(end), "limit": LINES}
+            asked = {"key": _key(after + 1), "range_end": _text(f"{PREFIX}/line0"), "limit": LINES}  # 0: behind /
             found = self._ask("range", asked, self._patience_s).get("kvs", [])
             for each in found:
                 number, batch = int(b64decode(each["key"]).split(b"/")[-1]), _BATCHES.decode(b64decode(each["value"]))
                 if number != after + 1:
                     raise SetupError(f"etcd has no line {after + 1}: this coordinator was away for too long")
-                none: list[tuple[float, Event | None]] = [(self.last_s, None)]
-                for at_s, event in batch.events or none:
+                for at_s, event in batch.events or [(0.0, None)]:
                     after += 1
-                    self.number, self.epoch, self.last_s = after, batch.epoch, at_s
+                    self.number, self.epoch = after, batch.epoch
                     yield Line(after, batch.epoch, at_s, event)
             if len(found) < LINES:
                 return
@@ -95,10 +95,15 @@ class EtcdLog:
         self._ask("put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
         read = [int(b64decode(each["value"])) for each in self._ask("range", marks, patience_s)["kvs"]]
         if len(read) > 1:
-            gone = {"key": _key(0), "range_end": _key(min(read))}
-            dropped = self._ask("deleterange", gone, patience_s)
+            dropped = self._ask("deleterange", {"key": _key(0), "range_end": _key(min(read))}, patience_s)
             if int(dropped.get("deleted", 0)):
                 self._ask("compaction", {"revision": dropped["header"]["revision"]}, patience_s)
+
+    def _prune_behind(self, number: int) -> None:
+        if number > self._pruned + 2 * KEPT_LINES:
+            self._pruned = number - KEPT_LINES
+            with suppress(OSError):
+                self.prune(self._pruned)
 
     def close(self) -> None:
         """End the connection."""
@@ -108,44 +113,37 @@ class EtcdLog:
 
     def _create(self, batch: Batch, patience_s: float) -> None:
         """Create the next line, however often that takes. Deposed, OSError."""
-        number, value = self.number + 1, _ENCODER.encode(batch)
+        number, value = self.number + 1, b64encode(_ENCODER.encode(batch)).decode()
         key = _key(number)
-        there = {"request_range": {"key": key}}
         creates = {
             "compare": [{"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": 0}],
-            "success": [{"request_put": {"key": key, "value": b64encode(value).decode()}}],
-            "failure": [there],
+            "success": [{"request_put": {"key": key, "value": value}}],
+            "failure": [{"request_range": {"key": key}}],
         }
         done = self._ask("txn", creates, patience_s)
-        if not done.get("succeeded"):  # an earlier try may have been mine
-            found = done["responses"][0]["response_range"]["kvs"][0]
-            if b64decode(found["value"]) != value:
-                raise Deposed(f"another coordinator has written line {number}")
+        # an earlier try may have been mine
+        if not done.get("succeeded") and done["responses"][0]["response_range"]["kvs"][0]["value"] != value:
+            raise Deposed(f"another coordinator has written line {number}")
         self.number, self.epoch = number + max(0, len(batch.events) - 1), batch.epoch
-        if batch.events:
-            self.last_s = batch.events[-1][0]
 
     def _ask(self, what: str, body: dict[str, Any], patience_s: float) -> dict[str, Any]:
         """Return a member's answer; of the next, if it does not answer soon. OSError: none did for so long."""
-        data, began_s = json.dumps(body).encode(), time.monotonic()
-        path = f"/v3/kv/{what}"
+        data, ends_s = json.dumps(body).encode(), time.monotonic() + patience_s
         while True:
             try:
                 if self._connection is None:
-                    host, port = self._members[0]
-                    self._connection = HTTPConnection(host, port, timeout=ANSWER_S)
-                self._connection.request("POST", path, data)
+                    self._connection = HTTPConnection(*self._members[0], timeout=ANSWER_S)
+                self._connection.request("POST", f"/v3/kv/{what}", data)
                 answer = self._connection.getresponse()
-                told = answer.read()
+                body = json.loads(answer.read())
                 if answer.status == 200:
-                    found: dict[str, Any] = json.loads(told)
-                    return found
-                why = f"{answer.status} {told[:200]!r}"
+                    return body
+                why = f"{answer.status} {body}"
             except (OSError, HTTPException, ValueError) as error:
                 why = str(error) or type(error).__name__
             self.close()
             self._members.append(self._members.pop(0))
-            if time.monotonic() - began_s > patience_s:
+            if time.monotonic() > ends_s:
                 raise OSError(f"etcd does not answer: {why}")
             time.sleep(AGAIN_S)
 

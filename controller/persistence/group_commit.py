@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from time import perf_counter
 
 import msgspec
 import trio
 
 from controller.persistence.journal import Journal
-from controller.persistence.lines import KEPT_LINES, Entry, Log
+from controller.persistence.lines import Entry, Log
 
 MAX_EVENTS, MAX_BYTES = 100, 64 << 10  # of a batch; a larger event is one of its own
 _SIZE = msgspec.msgpack.Encoder()
@@ -28,7 +27,7 @@ class GroupCommit:
     def __init__(self, log: Log, journal: Journal, stood: Callable[[float], None]) -> None:
         self._log, self._journal, self._stood = log, journal, stood
         self._waiting: deque[tuple[Entry | None, int, Then, float]] = deque()
-        self._in_flight, self._pruned = False, 0
+        self._in_flight = False
         self._more = trio.Event()
 
     @property
@@ -38,7 +37,7 @@ class GroupCommit:
 
     def add(self, entry: Entry | None, then: Then) -> None:
         """Write an entry in its turn, and call `then` when it stands; without an entry, when all before it does."""
-        size = 0 if entry is None else len(_SIZE.encode(entry.event))
+        size = 0 if entry is None else min(MAX_BYTES, len(_SIZE.encode(entry.event)))
         self._waiting.append((entry, size, then, perf_counter()))
         self._more.set()
 
@@ -49,21 +48,13 @@ class GroupCommit:
                 await self._more.wait()
             self._more = trio.Event()
             batch, entries, size = [], list[Entry](), 0
-            while (
-                self._waiting and len(entries) < MAX_EVENTS and (not entries or size + self._waiting[0][1] <= MAX_BYTES)
-            ):
+            while self._waiting and len(entries) < MAX_EVENTS and (size := size + self._waiting[0][1]) <= MAX_BYTES:
                 batch.append(self._waiting.popleft())
-                size += batch[-1][1]
-                if (entry := batch[-1][0]) is not None:
-                    entries.append(entry)
+                entries += filter(None, batch[-1][:1])
             if entries or not batch:
                 self._in_flight = True
                 await trio.to_thread.run_sync(self._log.append, entries, abandon_on_cancel=True)
                 self._journal.append(entries)
-                if self._journal.number > self._pruned + 2 * KEPT_LINES:
-                    self._pruned = self._journal.number - KEPT_LINES
-                    with suppress(OSError):
-                        await trio.to_thread.run_sync(self._log.prune, self._pruned, abandon_on_cancel=True)
                 self._in_flight = False
             for _, _, then, decided_s in batch:
                 then()

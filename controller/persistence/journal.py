@@ -100,12 +100,11 @@ class Journal:
             self._db.execute("PRAGMA synchronous=NORMAL")
             for table in _TABLES:
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-        except DAMAGED as error:
+        except (*DAMAGED, OSError) as error:
             self.close()
+            if isinstance(error, OSError):
+                raise
             raise DamagedJournal(f"{path} is not a journal: {error}; name another file") from error
-        except OSError:
-            self.close()
-            raise
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -125,10 +124,8 @@ class Journal:
     def at_once(self) -> Iterator[None]:
         """Read lines and facts of one moment, whatever another process writes meanwhile."""
         self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("COMMIT")
+        yield
+        self._db.execute("COMMIT")
 
     def origin(self) -> dict[str, str]:
         """Return the identity of its coordinator; empty: a new journal. SetupError: it holds events but no origin."""
@@ -137,10 +134,11 @@ class Journal:
             raise SetupError(f"{self.path} was written by an earlier version of this program; name another file")
         return origin
 
-    def found(self, origin: dict[str, str]) -> None:
-        """Record the identity of its coordinator, unless another has."""
+    def found(self, origin: dict[str, str]) -> dict[str, str]:
+        """Record the identity of its coordinator, unless another has; return it."""
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
+        return self.origin()
 
     def fold_elsewhere(self) -> None:
         """Leave it to `fold_in` to carry the log beside the journal (SQLite's WAL) into it.

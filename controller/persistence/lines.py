@@ -28,15 +28,12 @@ class Entry(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line that stands. Without an event it is a sign of life, or the first of its epoch."""
+    """A line that stands. Without an event it is a sign of life, or the first of its epoch, and its time means nothing."""
 
     number: int
     epoch: int
     at_s: float
     event: Event | None
-
-
-KEPT_LINES = 20_000  # beyond what all have read: their own journals may not be on disk yet
 
 
 class Log(Protocol):

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -35,7 +34,7 @@ from controller.core.model.facts import Fact
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import DamagedJournal, Journal, encoded
 from controller.persistence.lines import Entry, Line
-from controller.persistence.snapshot import CoreSnapshot, program, thaw
+from controller.persistence.snapshot import program, thaw
 from testbed.bounds import quoted
 from testbed.errors import SetupError
 from testbed.identity import boot_id
@@ -92,10 +91,9 @@ class Replay:
         self.core, self.journal, self._differs = fresh, journal, differs
         self.number = self._facts = self.submitted = 0  # the last line, facts until then, jobs (accepted or not)
         self.events = 0  # decided again since the snapshot
-        for row in journal.snapshots():
-            thawed = thaw(CoreSnapshot(*row), journal.path)
-            if thawed is not None:
-                self.core, (self.number, self._facts, self.submitted, *_) = thawed, row
+        for *counts, by, body in journal.snapshots():
+            if (thawed := thaw(by, body, journal.path)) is not None:
+                self.core, (self.number, self._facts, self.submitted) = thawed, counts
                 self.core.cluster.secret = fresh.cluster.secret
                 break
 
@@ -165,10 +163,14 @@ def salvage(damaged: Path, into: Journal, fresh: Callable[[], Coordinator]) -> i
     def decided() -> Iterator[Entry]:
         nonlocal events
         core, events = fresh(), 0
-        for at_s, event in islice(_before_damage(damaged), most):
-            facts = [effect.fact for effect in core.handle(event, at_s) if isinstance(effect, do.Record)]
-            yield Entry(at_s, event, facts)
-            events += 1
+        with suppress(DamagedJournal), closing(Journal(damaged)) as journal:
+            for _, _, at_s, event in journal.follow():
+                if events == most:
+                    return
+                if event is not None:
+                    effects = core.handle(event, at_s)
+                    yield Entry(at_s, event, [effect.fact for effect in effects if isinstance(effect, do.Record)])
+                    events += 1
 
     while True:
         try:
@@ -179,11 +181,6 @@ def salvage(damaged: Path, into: Journal, fresh: Callable[[], Coordinator]) -> i
             most = events
         else:
             return events
-
-
-def _before_damage(path: Path) -> Iterator[tuple[float, ev.Event]]:
-    with suppress(DamagedJournal), closing(Journal(path)) as journal:
-        yield from ((line.at_s, line.event) for line in journal.follow() if line.event is not None)
 
 
 def _told(fact: tuple[float, bytes] | None) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -23,17 +22,6 @@ from controller.core.coordinator import Coordinator
 # what decisions are made of
 DECIDING = ("controller/core", "controller/numerics", "testbed/bounds.py", "testbed/messages.py", "topologies")
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSnapshot:
-    """A core after an event."""
-
-    event: int  # the event's number
-    facts: int  # recorded until then
-    submitted: int  # jobs, until then
-    program: str  # `program()` of the process that took it
-    body: bytes
 
 
 def freeze(core: Coordinator) -> bytes | None:
@@ -51,12 +39,12 @@ def freeze(core: Coordinator) -> bytes | None:
         core.cluster.secret = secret
 
 
-def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
+def thaw(by: str, body: bytes, journal: Path) -> Coordinator | None:
     """Return the core; None if another program took it, another user may have written the file, or it cannot be read."""
-    if snapshot.program != program() or journal.stat().st_uid != os.geteuid():
+    if by != program() or journal.stat().st_uid != os.geteuid():
         return None
     try:
-        core = pickle.loads(snapshot.body)  # of this program, and this user's file
+        core = pickle.loads(body)  # of this program, and this user's file
     except UNREADABLE:
         return None
     return core if isinstance(core, Coordinator) else None

@@ -109,10 +109,7 @@ def _play_live(
     as_json: bool,
     kills: Sequence[bool] = (),
 ) -> ExitStatus:
-    """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page.
-
-    `kills` as in `run_live`.
-    """
+    """Run a scenario live, write the report into `out`, print the table. `web`: port of a live page; `kills`: see `run_live`."""
     from experiments.cli.dashboard import page_beside
     from experiments.cli.results import write_results
     from experiments.results.live_display import Live

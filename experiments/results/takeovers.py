@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from math import inf
 from typing import Any
 
 from controller.core.model import facts as f
@@ -33,15 +35,9 @@ def take_overs(facts: Sequence[tuple[float, Any]], deaths: Sequence[Death]) -> I
     """Yield one for each time that a coordinator began again, after a death."""
     for place, (at_s, fact) in enumerate(facts):
         before = [death for death in deaths if death.subject in COORDINATORS and death.at_s <= at_s]
-        if not isinstance(fact, f.CoordinatorRestarted) or not before:
-            continue
-        died, back, stopped = before[-1], dict.fromkeys(fact.hosts, at_s), list[str]()
-        for later_s, later in facts[place + 1 :]:
-            if isinstance(later, f.CoordinatorRestarted):
-                break
-            if isinstance(later, f.HostJoined) and back.get(later.host) == at_s:
-                back[later.host] = later_s
-            elif isinstance(later, f.JobStopped) and later.cause == "agent_lost":
-                stopped.append(later.job)
-        whole_s = max(back.values(), default=at_s)
-        yield TakeOver(died.at_s, died.subject, at_s - died.at_s, whole_s - died.at_s, len(back), stopped)
+        if isinstance(fact, f.CoordinatorRestarted) and before:
+            after = list(takewhile(lambda timed: not isinstance(timed[1], f.CoordinatorRestarted), facts[place + 1 :]))
+            back = {each.host: joined_s for joined_s, each in reversed(after) if isinstance(each, f.HostJoined)}
+            stopped = [each.job for _, each in after if isinstance(each, f.JobStopped) and each.cause == "agent_lost"]
+            died_s, whole_s = before[-1].at_s, max((back.get(host, inf) for host in fact.hosts), default=at_s)
+            yield TakeOver(died_s, before[-1].subject, at_s - died_s, whole_s - died_s, len(fact.hosts), stopped)

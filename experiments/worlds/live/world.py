@@ -96,27 +96,13 @@ class Restarts:
 
 @dataclass
 class Kept:
-    """A coordinator, or a member of etcd, which is started again when it has died."""
+    """A process that is started again when it has died: a coordinator, a member of etcd, an agent or a pool of them."""
 
     subject: str
     start: Callable[[], ForkedProcess]
-    process: ForkedProcess
     restarts: Restarts
-
-
-@dataclass
-class AgentProcess:
-    """The process of one agent, or of a pool of them."""
-
-    hosts: tuple[Host, ...]
     process: ForkedProcess
-    restarts: Restarts = field(default_factory=partial(Restarts, RESTART_AFTER_S))
-
-    @property
-    def subject(self) -> str:
-        """The subject of an error message when the process has died."""
-        first, *others = (host.name for host in self.hosts)
-        return f"agents of {1 + len(others)} hosts, {first} to {others[-1]}" if others else f"agent {first}"
+    hosts: tuple[Host, ...] = ()  # of agents
 
 
 @dataclass
@@ -130,7 +116,7 @@ class LiveWorld:
     owners: Owners = field(default_factory=dict)
     agents_per_process: int | None = None  # None: 1, or POOL_HOSTS above POOLS_ABOVE hosts
     started_s: float = field(default_factory=time.monotonic)
-    agents: list[AgentProcess] = field(default_factory=list)
+    agents: list[Kept] = field(default_factory=list)
     coordinators: list[Kept] = field(default_factory=list)
     members: list[Kept] = field(default_factory=list)  # of etcd
     flows: list[research.Measured] = field(default_factory=list)
@@ -181,32 +167,32 @@ class LiveWorld:
         hosts = [host for host in wanted if host.name in self.campus.plan.host_cables]
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
         parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
-        forked = self.campus.fork_all([self._agents_request(part) for part in parts])
-        self.agents = [AgentProcess(part, process) for part, process in zip(parts, forked, strict=True)]
+        for part, process in zip(parts, self.campus.fork_all(list(map(self._agents_request, parts))), strict=True):
+            first, *others = (host.name for host in part)
+            subject = f"agents of {1 + len(others)} hosts, {first} to {others[-1]}" if others else f"agent {first}"
+            start = partial(self._start_agents, part)
+            self.agents.append(Kept(subject, start, Restarts(RESTART_AFTER_S), process, part))
 
     def _start_coordinators(self) -> None:
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         trust = self.scenario.trust
         for number in range(MEMBERS if trust.journal == "etcd" else 0):
-            self.members.append(self._kept(f"etcd {number}", partial(self._start_member, number), RESTART_AFTER_S))
+            start = partial(self._start_member, number)
+            self.members.append(Kept(f"etcd {number}", start, Restarts(RESTART_AFTER_S), start()))
         again_s = BESIDE_ANOTHER_S if trust.standby else COORDINATOR_AFTER_S
         for number, subject in enumerate((COORDINATOR, STANDBY)[: 1 + trust.standby]):
-            self.coordinators.append(self._kept(subject, partial(self._start_coordinator, number), again_s))
+            start = partial(self._start_coordinator, number)
+            self.coordinators.append(Kept(subject, start, Restarts(again_s), start()))
 
     def agent_process(self, host: str) -> ForkedProcess:
         """Return the process of a host's agent, which may be others' too."""
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
-    def _kept(self, subject: str, start: Callable[[], ForkedProcess], again_s: float) -> Kept:
-        return Kept(subject, start, start(), Restarts(again_s))
-
     def _start_member(self, number: int) -> ForkedProcess:
-        """Start a member of etcd, on the loopback of the coordinator's host: nobody else reaches that."""
-        folder = self.data / PROGRAM
-        folder.mkdir(mode=0o700, exist_ok=True)
-        argv = member(number, ETCD_PORTS, folder)
-        name = self.campus.spec.coordinator.name
-        return self.campus.fork(name, partial(_serve_log, argv), label=PROGRAM, log=self._log(PROGRAM))
+        """Start a member of etcd, on the loopback of the coordinator's host and with its priority: nobody else reaches it."""
+        argv = ["nice", f"--adjustment={COORDINATOR_NICE}", *member(number, ETCD_PORTS, self.data / PROGRAM)]
+        become = partial(os.execvp, argv[0], argv)
+        return self.campus.fork(self.campus.spec.coordinator.name, become, label=PROGRAM, log=self._log(PROGRAM))
 
     def kill_leader(self, *, of_etcd: bool = False) -> None:
         """Kill the coordinator that leads, and etcd's leader with it. OSError: none leads."""
@@ -221,20 +207,18 @@ class LiveWorld:
         now_s = time.monotonic()
         for kept in killed:
             kept.process.kill()
-        for kept in killed:
             kept.process.wait(END_S)
-            self._note_death(kept.subject, kept.process, kept.restarts, now_s)
+            self._note_death(kept, now_s)
 
     def _start_coordinator(self, number: int) -> ForkedProcess:
         """Start a coordinator for the first time, or to go on with its journal; it follows where another one lives."""
         host, openflow, trust = self.campus.spec.coordinator, self.campus.openflow, self.scenario.trust
-        copies = trust.journal == "etcd" and number > 0
         config = CoordinatorConfig(
             self.campus.spec,
             self.scenario.protocol,
             self.scenario.queue,
             self.scenario.seed,
-            self.out / COPY if copies else self.journal,
+            self.out / COPY if number > 0 and trust.journal == "etcd" else self.journal,
             self.operator_socket,
             str(host.address),
             AGENT_PORT + number,
@@ -276,6 +260,9 @@ class LiveWorld:
         members = [(self._agent_config(host), holder_pids[host.name]) for host in hosts]
         return ForkRequest(first, partial(run_agents, members), kind, self._log(f"{kind}-{first}"))
 
+    def _start_agents(self, hosts: tuple[Host, ...]) -> ForkedProcess:
+        return self.campus.fork_all([self._agents_request(hosts)])[0]
+
     def _agent_config(self, host: Host) -> AgentConfig:
         spec, protocol = self.campus.spec, self.scenario.protocol
         share = self.campus.plan.host_cables[host.name].b.shape.unreserved_bytes_per_s
@@ -315,22 +302,18 @@ class LiveWorld:
     def watch_processes(self) -> None:
         """Note deaths, and start again what died."""
         now_s = time.monotonic()
-        for kept in (*self.members, *self.coordinators):
-            self._note_death(kept.subject, kept.process, kept.restarts, now_s)
+        for kept in (*self.members, *self.coordinators, *self.agents):
+            self._note_death(kept, now_s)
             if kept.restarts.due(now_s):
                 kept.process = kept.start()
-        for one in self.agents:
-            self._note_death(one.subject, one.process, one.restarts, now_s)
-            if one.restarts.due(now_s):
-                [one.process] = self.campus.fork_all([self._agents_request(one.hosts)])
 
-    def _note_death(self, subject: str, process: ForkedProcess, restarts: Restarts, now_s: float) -> None:
-        if restarts.at_s < inf or process.poll() is None:
+    def _note_death(self, kept: Kept, now_s: float) -> None:
+        if kept.restarts.at_s < inf or kept.process.poll() is None:
             return
-        status = process.returncode or 0
+        status = kept.process.returncode or 0
         how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
-        self.deaths.append(Death(now_s - self.started_s, subject, how))
-        restarts.died(now_s)
+        self.deaths.append(Death(now_s - self.started_s, kept.subject, how))
+        kept.restarts.died(now_s)
 
     @contextmanager
     def watched_by_a_thread(self) -> Iterator[None]:
@@ -437,12 +420,6 @@ def live_world(
             world.end_coordinator()
             if world.prober is not None:
                 world.prober.close()
-
-
-def _serve_log(argv: list[str]) -> None:
-    """Become a member of etcd, with the priority of a coordinator, which waits for it."""
-    os.setpriority(os.PRIO_PROCESS, 0, COORDINATOR_NICE)
-    os.execvp(PROGRAM, argv)
 
 
 def _coordinate(config: CoordinatorConfig) -> None:

@@ -7,11 +7,13 @@ are answered, and an idle host sends one in half a lease. So a connection is bro
 longer than that. Jobs run on meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 
 Where there are two coordinators there is a connection to each, and only the one that leads gets a Hello. The other is
-parked, so that a take-over needs no handshakes.
+parked, so that a take-over needs no handshakes. There is no hurry about it while the other leads: 500 hosts would make
+their handshakes at once.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -40,6 +42,7 @@ SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
 BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
+PARK_WITHIN_S = 5.0
 LOG = logger("agent")
 OUT: Codec[m.ToCoordinator] = Codec(m.ToCoordinator)
 IN: Codec[m.FromCoordinator] = Codec(m.FromCoordinator)
@@ -68,6 +71,8 @@ class CoordinatorLink:
         self._opens = {address: open_stream or partial(_open_tcp, address, network) for address in addresses}
         self._epoch = 0  # the highest that a coordinator has announced
         self._turn, self._talking = trio.Lock(), trio.CancelScope()
+        # when the first attempt at all has ended; when the present conversation has
+        self._tried, self._ended = trio.Event(), trio.Event()
         self._outbox: trio.MemorySendChannel[m.ToCoordinator] | None = None
 
     def say(self, message: m.ToCoordinator) -> None:
@@ -85,7 +90,13 @@ class CoordinatorLink:
         pause_s = RECONNECT_S
         if self._renewal is not None:
             self._renewal.identity.client  # noqa: B018 - OpenSSL reads a key for a millisecond: while the coordinator starts
+        if address != next(iter(self._opens)):
+            await self._tried.wait()
+            await trio.sleep(RECONNECT_S)
         while True:
+            if self._outbox is not None:
+                with trio.move_on_after(random.uniform(0.0, PARK_WITHIN_S)):
+                    await self._ended.wait()
             stream = words = None
             try:
                 with trio.fail_after(CONNECT_S):
@@ -98,6 +109,7 @@ class CoordinatorLink:
                 if stream is not None:
                     await trio.aclose_forcefully(stream)
                 words = None
+            self._tried.set()
             if words is not None:
                 await self._talk(words)
                 pause_s = RECONNECT_S
@@ -130,7 +142,7 @@ class CoordinatorLink:
     async def _converse(self, stream: trio.abc.Stream, arriving: Channel[m.FromCoordinator]) -> None:
         """Send what there is, and pass on what arrives, until the connection ends or another coordinator leads."""
         self._outbox, unsent = trio.open_memory_channel[m.ToCoordinator](inf)
-        silent_s = SILENT_S
+        silent_s, self._ended = SILENT_S, trio.Event()
         self._handle(ev.Connected())
         try:
             with trio.CancelScope() as self._talking:
@@ -163,6 +175,7 @@ class CoordinatorLink:
             LOG.warning("the coordinator broke the protocol: %s", group.exceptions[0])
         finally:
             self._outbox = None
+            self._ended.set()
         self._handle(ev.Disconnected())
 
 
