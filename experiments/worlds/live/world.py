@@ -163,6 +163,8 @@ class LiveWorld:
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         if self.campus.spec.coordinator.name in self.campus.plan.host_cables:
             self._start_coordinators()
+        if (rehearsed := self._credentials(channel.Role.HOST, "none")) is not None:
+            channel.Identity(rehearsed).client  # noqa: B018 - OpenSSL fills its tables once for all processes
         wanted = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
         hosts = [host for host in wanted if host.name in self.campus.plan.host_cables]
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
