@@ -19,6 +19,7 @@ BENCHMARKS = {
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
     "trust": (300.0, "names and TLS beside plain conversations: registration, memory, processors, decisions"),
     "snapshots": (120.0, "pause of a job for a snapshot: stop or copy"),
+    "jobs": (60.0, "a job's start: a bare fork, namespaces, the whole sandbox"),
     "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),
     "bringup": (120.0, "bring-up and teardown of a campus, on bridges and Open vSwitch, beside stock Mininet"),
     "queue": (120.0, "paper B's queue: jobs a second, distance from theory"),

@@ -305,28 +305,18 @@ def _criu() -> str:
 
 
 @_feature(
-    "control groups",
-    Need.OPTIONAL,
-    "a campus with `cpu`, `cores` or `memory` of a host is refused, and jobs may take all of the machine",
-    "mount cgroups, v1 or v2, to be written",
-)
-def _control_groups() -> str:
-    if lacking := control_groups.missing():
-        raise Absent(f"no writable controller {', '.join(lacking)}")
-    found = {f"{name} v{c.version}" for name, c in control_groups.controllers().items()}
-    return ", ".join(sorted(found))
-
-
-@_feature(
     "sandbox",
     Need.OPTIONAL,
-    'jobs run without this part of it; those with sandbox = "required" fail',
+    'jobs run without this part of it, those with sandbox = "required" fail; without groups no host has `cpu`, `cores`, `memory`',
     "as it says; " + _KERNEL,
 )
 def _sandbox() -> str:
     if lacking := sandbox.lacks():
         raise Absent("; ".join(f"{part}: {why}" for part, why in lacking.items()))
-    return f"own user, processes, mounts, IPC, network; Landlock {sandbox.landlock_version()}; seccomp"
+    found = sorted(f"{name} v{each.version}" for name, each in control_groups.controllers().items())
+    return (
+        f"{', '.join(found)}; own user, processes, mounts, IPC, network; Landlock {sandbox.landlock_version()}; seccomp"
+    )
 
 
 @_feature(

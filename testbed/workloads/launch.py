@@ -26,21 +26,10 @@ from testbed.workloads.fork_server import ORDER_BYTES
 from testbed.workloads.sandbox import Sandbox
 
 # variables that reach jobs; whatever else the operator's shell has (tokens, keys) stays there. `LC_` and the like: beginnings
-PASSED: Final = frozenset(
-    [
-        "HOME",
-        "LANG",
-        "LANGUAGE",
-        "LD_LIBRARY_PATH",
-        "PATH",
-        "PYTHONHASHSEED",
-        "PYTHONPATH",
-        "TZ",
-        "RECLAIMNET_CAMPUS",
-        "RECLAIMNET_CRIU",
-        "RECLAIMNET_LOG_LEVEL",
-    ]
-)
+PASSED: Final = {
+    "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "PYTHONHASHSEED", "PYTHONPATH", "TZ",
+    "RECLAIMNET_CAMPUS", "RECLAIMNET_CRIU", "RECLAIMNET_LOG_LEVEL",
+}  # fmt: skip
 PASSED_BEGINNINGS: Final = ("CUBLAS_", "CUDA_", "LC_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_")
 
 

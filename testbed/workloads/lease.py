@@ -20,7 +20,7 @@ NEVER_NS: Final = (1 << 64) - 1
 class LeaseFile:
     """A file of one unsigned 64-bit number: lease_until_ns. The store of an aligned word is atomic."""
 
-    def __init__(self, fd: int, access: int = mmap.ACCESS_DEFAULT) -> None:
+    def __init__(self, fd: int, access: int = mmap.ACCESS_WRITE) -> None:
         """Map an open lease file, and own the descriptor."""
         self._fd = fd
         self._map = mmap.mmap(fd, SIZE_BYTES, access=access)
@@ -46,11 +46,6 @@ class LeaseFile:
     def left_s(self) -> float:
         """Return the seconds until it lapses; 0 or less when it has."""
         return (self._word[0] - time.monotonic_ns()) / 1e9
-
-    @classmethod
-    def to_read(cls, fd: int) -> Self:
-        """Return the lease of an open file, which stays as it is, for a holder that cannot extend it."""
-        return cls(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), mmap.ACCESS_READ)
 
     def fileno(self) -> int:
         """Return the descriptor, to be inherited by a job's process."""

@@ -7,6 +7,7 @@ every step, so a process that was stopped and continued does not take one more.
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import sys
@@ -196,8 +197,9 @@ def main(server: int, sock_fd: int, lease_fd: int, prepare: Callable[[], str | N
     os.set_inheritable(sock_fd, False)
     sock = socket.socket(fileno=sock_fd)
     os.register_at_fork(after_in_child=sock.close)  # a child has nothing to send, and may live on
-    link, lease = RunnerLink(sock), LeaseFile.to_read(lease_fd)
+    to_read = os.open(f"/proc/self/fd/{lease_fd}", os.O_RDONLY | os.O_CLOEXEC)  # a job does not extend it
     os.close(lease_fd)
+    link, lease = RunnerLink(sock), LeaseFile(to_read, mmap.ACCESS_READ)
     sys.excepthook = _reporter(link)
     if remark := prepare():
         print(f"[reclaimnet] {remark}", flush=True)

@@ -57,7 +57,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 
     parts: Parts
     folder: str  # of the attempt: its own
-    restore: str | None = None  # the file that it goes on from
+    restored: tuple[str, ...] = ()  # the file that it goes on from
     reads: tuple[str, ...] = ()  # what its file declares
     writes: tuple[str, ...] = ()  # and the folder where it runs
     group: tuple[str, ...] = ()  # folders of its control group
@@ -65,19 +65,9 @@ class Sandbox(msgspec.Struct, frozen=True):
     host_network: bool = False
     file_bytes: int = 1 << 40  # of its largest file
 
-    @property
-    def restored(self) -> list[str]:
-        """The file that it goes on from, if there is one."""
-        return [] if self.restore is None else [self.restore]
-
 
 class Refused(Exception):
     """A part of the sandbox that is required, and that this machine lacks."""
-
-
-def uid_of(pid: int) -> int:
-    """Return the uid of a job of this process id, seen from outside."""
-    return OF_JOBS + pid
 
 
 @cache
@@ -112,7 +102,7 @@ def filter_program() -> bytes:
 
 @cache
 def lacks() -> dict[str, str]:
-    """Return the parts that this machine or this user lacks, each with the reason. Tried in a process that ends."""
+    """Return the parts that this machine or this user lacks, each with the reason."""
     found: dict[str, str] = {}
     if os.geteuid() != 0:
         return {"uid": "only root may start jobs as other users"}
@@ -124,19 +114,6 @@ def lacks() -> dict[str, str]:
         found["seccomp"] = str(error)
     if lacking := control_groups.missing(("memory", "pids")):
         found["groups"] = f"no writable controller {', '.join(lacking)}"
-    reader, writer = os.pipe()
-    with linux.first_child_apart() as is_apart:
-        pid = os.fork()
-        if pid == 0:
-            with suppress(BaseException):
-                own_namespaces()
-                os.write(writer, b"y")
-            os._exit(0)
-    os.close(writer)
-    if not is_apart or os.read(reader, 1) != b"y":
-        found["namespaces"] = "a namespace of processes and mounts needs CAP_SYS_ADMIN, and a /proc of its own"
-    os.close(reader)
-    os.waitpid(pid, 0)
     return found
 
 
@@ -156,17 +133,19 @@ def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -
         if os.getpid() == 1:
             own_namespaces()
         return "no sandbox: its file says so"
-    left_out = lacks()
+    left_out = dict(lacks())
+    if os.getpid() != 1:
+        left_out["namespaces"] = "a namespace of processes needs CAP_SYS_ADMIN"
     if left_out and given.parts == "required":
         raise Refused("; ".join(f"this machine has no {part} for its sandbox: {why}" for part, why in left_out.items()))
-    uid = uid_of(int(str(Path("/proc/self").readlink())))  # /proc is still the machine's
+    uid = OF_JOBS + int(str(Path("/proc/self").readlink()))  # /proc is still the machine's
     control_groups.join([*map(Path, given.group)])
     if not given.host_network:
         linux.setns(empty_network)
     os.chown(given.folder, uid, uid)
-    if given.restore is not None:  # its folder is root's; the mount below shows the file alone
-        os.chown(given.restore, 0, uid)
-        Path(given.restore).chmod(0o440)
+    for file in given.restored:  # its folder is root's; the mount below shows the file alone
+        os.chown(file, 0, uid)
+        Path(file).chmod(0o440)
     if "namespaces" not in left_out:
         own_namespaces()
         linux.unshare(_CLONE_NEWIPC)

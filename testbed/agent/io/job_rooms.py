@@ -54,7 +54,7 @@ class JobRoom:
         return Sandbox(
             spec.sandbox,
             self.folder,
-            restore,
+            () if restore is None else (restore,),
             (*spec.reads, *([str(Path(program.command[0]).parent)] if program and "/" in program.command[0] else [])),
             (program.working_directory,) if program and program.working_directory else (),
             tuple(map(str, joined)),
