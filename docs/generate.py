@@ -21,13 +21,13 @@ from rich.table import Table
 
 from controller.core.model import facts
 from controller.core.parameters import Protocol, Queue
+from docs.schemas import KINDS, meanings, schema_of
 from experiments.benchmarks import BENCHMARKS
 from experiments.benchmarks.frame import goals_of
 from experiments.claims.framework.values import KEPT, Value, Values, file_of, read
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow, Trust
 from experiments.inputs.scenario.user_jobs import AT
-from experiments.inputs.schemas import KINDS, schema_of
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
 from testbed.messages import JobSpec
@@ -35,7 +35,6 @@ from testbed.program import Program
 from topologies import files, spec
 from topologies.fields import keys_of
 from topologies.keys import Kind
-from topologies.schema import meanings
 from topologies.tables import NOTHING
 
 HERE = Path(__file__).parent
@@ -638,7 +637,12 @@ PAGES = {
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
     "reference/job.md": job_page,
-    **{f"reference/{kind}.schema.json": partial(schema_text, kind) for kind in KINDS},
+    # for the site, and for `reclaimnet schema`
+    **{
+        f"{at}/{kind}.schema.json": partial(schema_text, kind)
+        for kind in KINDS
+        for at in ("reference", "../experiments/inputs")
+    },
     "reference/policy.md": policy_page,
     "reference/workload.md": workload_page,
     "reference/systems.md": systems_page,

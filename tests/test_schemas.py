@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft7Validator
 from typer.testing import CliRunner
 
+from docs.schemas import KINDS, schema_of
 from experiments.cli.main import app
 from experiments.inputs import scenario
-from experiments.inputs.schemas import KINDS, schema_of
 from experiments.results.graph import drawio, mermaid
 from experiments.sweeps.plan import read_plan
 from tests.test_wrong_input import rows

@@ -35,12 +35,6 @@ class Units(NamedTuple):
             raise ValueError(self.allowed)
         return float(found[1]) * factors[0] / factors[1]
 
-    @property
-    def pattern(self) -> str:
-        """The texts that `parse` takes, as a regular expression."""
-        units = "|".join(re.escape(unit) for unit in (*self.written, *self.only_read))
-        return rf"^\s*[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?\s*({units})\s*$"
-
     def text(self, value: float) -> str:
         """Return the shortest text that `parse` turns back into this very number."""
         numbers = [(value * by / times, unit) for unit, (times, by) in self.written.items()]

@@ -84,7 +84,7 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
         lambda value: isinstance(value, tuple) and all(isinstance(part, of) for part in value),
         lambda table, key: tuple(read(of, each) for each in table.tables(key)),
         lambda value: "\n".join(["[", *(f"    {toml.inline(pairs(part))}," for part in value), "]"]) if value else "[]",
-        lambda of_keys: {"type": "array", "items": of_keys(of)},
+        of,
     )
     return declared(Kind(of, f"a tuple of {of.__name__}", form=form, takes="list of tables"), default)
 

@@ -24,7 +24,7 @@ class Form(NamedTuple):
     is_one: Callable[[Any], bool]
     read: Callable[[Table, str], Any]
     text: Callable[[Any], str]
-    schema: Callable[[Callable[..., Any]], Any]  # its JSON Schema, by that of the keys of parts
+    inner: Any  # the dimension of a law, the class of parts, the kind of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def factors(about: str) -> Kind:
         lambda pairs: isinstance(pairs, tuple) and table.wrong(dict(pairs)) is None,
         lambda file, key: tuple(table.read(file, key).items()),
         lambda pairs: toml.inline((toml.key(name), plain(value)) for name, value in pairs),
-        lambda _: msgspec.json.schema(table.of),
+        table,
     )
     return Kind(tuple, about, dimension=Dimension.NUMBER, form=form, takes="table of numbers")
 

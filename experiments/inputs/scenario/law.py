@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.numerics import gamma
 from controller.numerics.portable_math import exp, expm1, log, log1p, rounded
-from topologies import schema, toml
+from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
 from topologies.fields import make_plain
@@ -155,25 +155,13 @@ def law_text(law: InverseLaw, dimension: Dimension) -> str:
     return toml.inline(pairs)
 
 
-def law_schema(dimension: Dimension) -> dict[str, Any]:
-    """Return the JSON Schema of what `law_of` reads."""
-    held, typical = (schema.of_kind(number(dimension, above=above)) for above in (False, True))
-    laws = []
-    spread = {"type": "number", "minimum": MIN_SPREAD, "maximum": MAX_SPREAD}
-    for name, shape in SHAPES.items():
-        own = [shape.typical, *((shape.spread,) if shape.spread else ())]
-        values = dict.fromkeys(("minimum", "maximum"), held) | {shape.typical: typical} | dict.fromkeys(own[1:], spread)
-        laws.append(schema.table({"law": {"const": name}, **values}, ["law", *own]))
-    return {"oneOf": laws}
-
-
 def drawn(dimension: Dimension) -> Mapping[str, Any]:
     """Return metadata of a field that is an `InverseLaw`: `field(default=InverseLaw(...), metadata=drawn(Dimension.SIZE))`."""
     form = Form(
         lambda value: isinstance(value, InverseLaw),
         lambda table, key: law_of(table.table(key), dimension),
         lambda law: law_text(law, dimension),
-        lambda _: law_schema(dimension),
+        dimension,
     )
     allowed = 'a law such as { law = "exponential", mean = ... }'
     takes = f"law of a {dimension.name.lower()}"
