@@ -131,6 +131,9 @@ def remove(folder: Path) -> bool:
                 time.sleep(0.002)
             else:
                 break
+    if folder.parent.name == TOP:
+        with suppress(OSError):  # another campus has groups there
+            folder.parent.rmdir()
     return True
 
 
@@ -146,7 +149,7 @@ def _make_folder(found: Controller, key: str, name: str) -> None:
         if found.version == 2 and key not in (above / "cgroup.subtree_control").read_text().split():
             (above / "cgroup.subtree_control").write_text(f"+{key}")
         folder = above / part
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # another campus that ends may have removed TOP
         if key == "cpuset" and found.version == 1 and not (folder / "cpuset.mems").read_text().strip():
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (folder / file).write_text((above / file).read_text())

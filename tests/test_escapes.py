@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,12 @@ def host() -> Iterator[str]:
     """A host's control group of 200 MB; no job of it is left."""
     campus = f"{control_groups.TOP}/{os.getpid():x}escapes"
     name = f"{campus}/h1"
-    control_groups.make(name, memory_bytes=200e6)
+    control_groups.make(name, memory_bytes=200e6, cpu=0.9)
     try:
         yield name
     finally:
         for folder in control_groups.folders(campus):
             control_groups.remove(folder)
-            with suppress(OSError):
-                folder.parent.rmdir()
 
 
 @pytest.fixture
@@ -123,6 +121,22 @@ async def test_fork_bomb_ends_at_its_limit_and_leaves_nothing(
         assert jobs.scratch == []
     [group] = control_groups.folders(host, ["pids"])
     assert list(group.glob("*/")) == []
+
+
+async def test_job_has_its_hosts_share_of_processors_and_its_own_user(tmp_path: Path, host: str) -> None:
+    with agent_jobs(tmp_path, group=host) as jobs:
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, job("waits", NOWHERE))
+            await jobs.until(ev.WorkloadStarted)
+            about = Path(f"/proc/{(pid := jobs._running[('a', 1)].pid)}")
+            groups = [line.rpartition(":")[2] for line in (about / "cgroup").read_text().splitlines()]
+            of_host = [group for group in groups if group.startswith(f"/{host}")]
+            assert set(of_host) <= {f"/{host}", f"/{host}/a.1"} and len(of_host) == len(
+                control_groups.folders(host, ["cpu", "memory", "pids"])
+            )
+            uids = next(line for line in (about / "status").read_text().splitlines() if line.startswith("Uid"))
+            assert set(uids.split()[1:]) == {str(sandbox.OF_JOBS + pid)}
+            jobs.kill(("a", 1))
 
 
 async def test_job_that_takes_too_much_memory_has_failed_and_says_so(tmp_path: Path, host: str) -> None:

@@ -113,8 +113,6 @@ def _remove_object(campus_id: str, entry: dict[str, Any], path: Path, same_boot:
                 removed = remove_tree(Path(entry["path"]))
             case "limits" if same_boot and _is_own(entry["path"], campus_id):
                 removed = control_groups.remove(Path(entry["path"]))
-                with contextlib.suppress(OSError):  # another campus has groups there, or none was made
-                    Path(entry["path"]).parent.rmdir()
             case "sysctl" if same_boot:
                 removed = restore_sysctl(entry, path)
             case _:
