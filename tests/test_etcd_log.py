@@ -68,6 +68,22 @@ def test_long_logs_are_read_whole_and_what_all_have_read_is_dropped(members: Mem
         second.append([Entry(300.0, BEAT)])
 
 
+def test_a_log_that_grows_is_pruned_behind_its_readers(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd, "KEPT_LINES", 10)
+    first, second, third = (EtcdLog(members.addresses, name) for name in "123")
+    with closing(first), closing(second), closing(third):
+        first.seize(1)
+        for number in range(60):
+            first.append([Entry(float(number), BEAT)])
+        assert len(list(second.follow(0))) == 61, "nobody else has read them"
+        assert list(second.follow(61)) == []
+        for number in range(60, 90):
+            first.append([Entry(float(number), BEAT)])
+        with pytest.raises(SetupError, match="no line 1"):
+            list(third.follow(0))
+        assert [line.number for line in second.follow(51)] == list(range(52, 92))
+
+
 def test_a_write_whose_answer_is_lost_stands_once(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection breaks after the request: it was done, or it was not."""
     log, done = EtcdLog(members.addresses, "1"), []
