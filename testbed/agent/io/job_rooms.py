@@ -29,6 +29,7 @@ from topologies.units import format_size
 
 MAX_PROCESSES: Final = 1024  # of a job, threads too
 MARGIN_BYTES: Final = 1 << 30  # of a folder, beside checkpoints and output
+ENTRY_BYTES: Final = 4096  # of a folder, for the name and the inode of a file, though it be empty
 JOBS_SHARE: Final = 0.9  # of the machine's memory, for all jobs of a campus
 LOOKING_SHARE: Final = 0.02  # of the time: for looking through one folder
 
@@ -73,13 +74,13 @@ class JobRoom:
         if began_s < self._look_s:
             return False
         room_bytes = self._most_bytes
-        for top, _, files in os.walk(self.folder):
-            for name in files:
+        for top, folders, files in os.walk(self.folder):
+            for name in (*folders, *files):
                 with suppress(OSError):
-                    room_bytes -= 512 * Path(top, name).lstat().st_blocks
-            if room_bytes < 0:
-                self._fault = f"its folder takes more than {format_size(self._most_bytes)}"
-                return True
+                    room_bytes -= ENTRY_BYTES + 512 * Path(top, name).lstat().st_blocks
+                if room_bytes < 0:
+                    self._fault = f"its folder takes more than {format_size(self._most_bytes)}"
+                    return True
         now_s = time.monotonic()
         self._look_s = now_s + max(LOOK_S / 2.0, (now_s - began_s) / LOOKING_SHARE)
         return False
