@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -90,8 +91,11 @@ def put_away(*, in_index: bool) -> None:
     _BELONGING.close()
 
 
-def _quiet(as_json: bool) -> bool:
-    console.quiet |= as_json
+def _quiet(context: typer.Context, as_json: bool) -> bool:
+    """Keep all else off stdout, until the command has ended."""
+    if as_json:
+        context.call_on_close(partial(setattr, console, "quiet", console.quiet))
+        console.quiet = True
     return as_json
 
 

@@ -1,11 +1,11 @@
 """A job's sandbox: what its process gives away after the fork, before the first line of anybody's code runs.
 
-    namespaces   its own processes and mounts; /tmp and /run are empty, folders that only root enters show what it needs
-    uid          its own, of no user: OF_JOBS and its process id
-    groups       of control, for memory and the number of processes (`control_groups`)
-    network      none, unless its file declares its host's
-    landlock     reads what Python and its file need, writes its folder and its own /tmp
-    seccomp      the system calls of syscalls.txt
+    namespaces   its own processes and mounts; /tmp and /run are empty, folders that only root enters show what it needs.
+    uid          its own, of no user: OF_JOBS and its process id.
+    groups       of control, for memory and the number of processes (`control_groups`).
+    network      none, unless its file declares its host's.
+    landlock     reads what Python and its file need, writes its folder and its own /tmp.
+    seccomp      the system calls of syscalls.txt.
 
 No program is executed, so a job starts within milliseconds. The order matters: root prepares, then the uid changes, then Landlock
 and seccomp close. A part that the kernel lacks is left out and named in the job's log; a job that requires all is refused.
@@ -118,7 +118,7 @@ def lacks() -> dict[str, str]:
 
 
 def readable() -> list[Path]:
-    """Return the folders that Python and its modules are in, with the one where jobs look for theirs."""
+    """Return the folders that Python and its modules are in, with the one from which jobs import."""
     places = (ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *filter(None, sys.path), Path.cwd())
     return [place for place in dict.fromkeys(Path(str(each)).absolute() for each in places) if place.is_dir()]
 
