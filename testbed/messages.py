@@ -78,7 +78,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Annotated[Ratio, keys.number(SIZE, 0.0, _BIGGEST)] = 0.0
     # CUDA compute capability that its GPU must have
     min_capability: Annotated[Ratio, keys.number(NUMBER, 0.0, 1000.0)] = 0.0
-    # L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs
+    # L_max: intervals of at most twice as much (eq. 9)
     loss_budget_s: Annotated[Period, keys.number(DURATION, above=True, high=1e9)] = 900.0
     # for its process to end when it is cancelled, and for a program (10 s) to checkpoint; real time
     grace_s: Annotated[Seconds, keys.number(DURATION, 0.0, 1e6)] = 2.0

@@ -60,18 +60,18 @@ class Queue:
 class Protocol:
     """The protocols of paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
-    # the system: a row of the table of systems, or module:NAME; it has its overrides in its name, reclaimnet+vault=false
+    # the system, or module:NAME; overrides become part of its name, reclaimnet+vault=false
     policy: str = choice((), "reclaimnet")
-    # of fields of the policy, such as { vault = false }: an ablation; they become part of its name
+    # of fields of the policy, such as { vault = false }: an ablation
     override: Mapping[str, bool | str] | None = overrides()
     # of grants, in the kernel; drop: paper A's literal bucket, a baseline
     enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
-    # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
+    # a job stands still until its snapshot is written (paper A), or, copy, until its state is copied in memory
     snapshots: str = choice(SNAPSHOTS, "stop")
-    # GB/s at which a state is copied, by machines as they are (no scale changes it), until a host has measured its own
+    # GB/s at which a state is copied (unscaled), until a host has measured its own
     copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
-    # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
+    # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 if jobs go on meanwhile, else 0.2
     checkpoint_share: float | None = optional(number(D.NUMBER, 0.0, 1.0, above=True))
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
     # P2, theta of Algorithm 2: the highest load of a destination
@@ -79,16 +79,15 @@ class Protocol:
     # P2: with so many candidates in the source's building only those are scored; none: all are
     k_min: int | None = whole(1, 10_000, None, optional=True)
     restart_s: float = quantity(D.DURATION, 10.0)  # T_r: from a checkpoint at its host to a running job
-    # the past from which hazards are estimated; paper A has two weeks
+    # the past from which hazards are estimated
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
     prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0, above=True)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # least time between ticks: P1 and P3 again
-    # the end of a calendar's window is announced this long before, as a notice, to rows that look at calendars; jobs that have
-    # nowhere to go stop then
+    # the end of a calendar's window is announced this long before, as a notice; jobs with nowhere to go stop then
     calendar_notice_s: float = quantity(D.DURATION, 120.0)
-    # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
+    # whether the coordinator's machine keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
-    # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
+    # ways between two hosts that P2 and P3 choose from on a campus with several paths; 1: one tree's
     paths: int = whole(1, 4, 4)
     # an agent unheard for so long must have stopped its jobs
     lease_s: float = quantity(D.DURATION, 30.0, low=MIN_LEASE_S)

@@ -171,8 +171,7 @@ Records = Annotated[
     list[Path] | None,
     typer.Option(
         "--trace",
-        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
-        "or module:NAME of a function of your own.",
+        help="Recorded owners: a file or folder, again for each further one; or module:NAME of a function of your own.",
     ),
 ]
 UntilOver = Annotated[
@@ -221,7 +220,7 @@ SystemName = Annotated[
     typer.Option(
         "--policy",
         "--system",
-        help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle.",
+        help="A system, or module:NAME of your own, instead of the scenario's; or: oracle.",
         autocompletion=_systems,
     ),
 ]
@@ -246,7 +245,7 @@ AgentsPerProcess = Annotated[
         min=1,
         max=MAX_HOSTS,
         show_default="1; in campuses of more than 100 hosts 125",
-        help="How many agents share a process: alone they are isolated, together they need less memory and processor.",
+        help="How many agents share a process: alone they are isolated, together they need less.",
     ),
 ]
 Owners = Annotated[

@@ -126,13 +126,12 @@ class LostGpuTime(Struct, frozen=True):
     expected_emergencies_s: Annotated[
         float | None,
         Dimension.DURATION,
-        "work that emergencies take in the mean over their moments, jobs and copies being where they were; where owners "
-        "follow a law",
+        "work that emergencies take in the mean over their moments, where owners follow a law",
     ] = None
     online_bound_s: Annotated[
         float | None,
         Dimension.DURATION,
-        "the least that it and pauses_s cost any on-line schedule together, jobs being where they were; in virtual time",
+        "the least that it and pauses_s cost any on-line schedule together; in virtual time",
     ] = None
     online_bound_within_budgets_s: Annotated[
         float | None, Dimension.DURATION, "the same of schedules that begin a snapshot at least every 2 L_max"
@@ -159,10 +158,10 @@ class CheckpointFigures(Struct, frozen=True):
     bytes_deduplicated: Annotated[int, Dimension.SIZE, "payload that the receiver had already"]
     taken: Annotated[int, "local snapshots"]
     stopped: Annotated[
-        int, "for which a job stood still until they were written, or fetched from a GPU, though it was to go on"
+        int, "for which a job stood still until they were written or fetched, though it was to go on"
     ] = 0
     pause_median_s: Annotated[
-        float | None, "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled"
+        float | None, "for which a snapshot stopped a job that went on; of this machine, unscaled"
     ] = None
     pause_p99_s: Annotated[float | None, "likewise, exceeded by one in a hundred"] = None
 

@@ -100,9 +100,8 @@ class Workload(ABC):
     def parts(self) -> Sequence[ReadableBuffer] | None:
         """Return the state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
 
-        With it a job stands still only while they are copied in memory, and goes on while the copy is written; None (the
-        default): it stands still for the whole of `save`. Asked twice a snapshot, between steps. It
-        should be cheap (views of what is there anyway), and nothing may change the bytes until the next `step`.
+        With it a job stands still only while they are copied in memory; None (the default): for the whole of `save`.
+        Asked twice a snapshot, between steps. It should be cheap, and nothing may change the bytes until the next `step`.
         """
         return None
 

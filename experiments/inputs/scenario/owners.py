@@ -79,14 +79,14 @@ EVENING = Peak(17.5 * HOUR_S, 20.0 * HOUR_S)
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Behaviour of all owners; hosts named in `script` follow only that, hosts named in `loyal` are never reclaimed.
+    """Behaviour of all owners.
 
     The default off-peak hazard gives 0.15 emergencies an hour over a day. Paper A's numbers yield two rates, one below
     it (358 emergencies over 4 890 GPU-hours) and one above (0.99 an hour).
     """
 
     hazard_per_s: float = quantity(D.PER_TIME, 0.2 / HOUR_S)  # of any reclaim, off-peak
-    # owners differ: each host's hazard is this times a factor of its own, lognormal with this sigma, of mean 1
+    # owners differ: a factor of each host's hazard, lognormal with this sigma, of mean 1
     host_sigma: float = quantity(D.NUMBER, 0.0, high=3.0)
     # parts of the day with a higher hazard
     peaks: tuple[Peak, ...] = parts(Peak, (LUNCH, EVENING))
@@ -99,7 +99,7 @@ class Owners:
     lent_at_start: float = quantity(D.NUMBER, 1.0, high=1.0)  # share of hosts; with `count` only
     burst: int = whole(1, 1000, 1)  # most hosts that go within half a minute; with `count` only
     burst_share: float = quantity(D.NUMBER, 0.0, high=1.0)  # of reclaims that come in bursts
-    # a burst takes hosts of one building, as when a course begins there
+    # a burst takes hosts of one building
     burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
@@ -115,9 +115,9 @@ class Owners:
     absence: InverseLaw = field(
         default=InverseLaw("lognormal", 1.5 * HOUR_S, 0.8, 300.0, 12 * HOUR_S), metadata=drawn(D.DURATION)
     )
-    # how long a host's presence file must be left alone until the host is lent again; live only
+    # how long a presence file must be left alone until its host is lent again; live only
     idle_s: float = quantity(D.DURATION, 15 * 60.0, above=True)
-    loyal: tuple[str, ...] = names()  # such as hosts whose research flows a closed host would cut
+    loyal: tuple[str, ...] = names()  # never reclaimed, such as ends of research flows
     # exact events; the hosts that it names follow nothing else
     script: tuple[OwnerEvent, ...] = parts(OwnerEvent)
 

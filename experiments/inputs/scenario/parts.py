@@ -49,7 +49,7 @@ class Jobs:
     min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
     # names in the `speeds` of GPU models: one of these, drawn for each job; empty: `speed` counts
     workload_classes: tuple[str, ...] = names((), 'a list of classes of work, such as ["vision", "language"]')
-    # L_max: intervals of at most 2 L_max (paper A's eq. 9); the checkpoint on its way comes on top of what a reclaim costs
+    # L_max: intervals of at most 2 L_max (paper A's eq. 9)
     loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
 
     def __post_init__(self) -> None:
@@ -60,9 +60,9 @@ class Jobs:
 class Trust:
     """Protection of a live campus against those who share its cables; the virtual world has none."""
 
-    # sealed: also the bytes of checkpoints are encrypted; authenticated: only conversations; plain: no certificates, as published
+    # sealed: checkpoints are encrypted, too; authenticated: only conversations; plain: no certificates, as published
     transfers: str = choice(TRANSFERS, "sealed")
-    # where the coordinators' log is: a file of theirs, or three members of etcd, of which two keep each line
+    # the coordinators' log: a file, or three members of etcd, of which two keep each line
     journal: str = choice(JOURNALS, "sqlite")
     # a second coordinator follows the first, and leads within a second of its death
     standby: bool = flag(False)
@@ -88,7 +88,7 @@ class LinkEvent:
     # a packet takes the delay, more or less by at most this; live only
     jitter_s: float | None = optional(number(D.DURATION))
     up: bool | None = optional(true_or_false())  # whether the cable carries anything
-    # for how long before that a trunk is drained: whatever can leaves it while it still carries
+    # for how long before that a trunk is drained
     drain_s: float | None = optional(number(D.DURATION, above=True))
 
     def __post_init__(self) -> None:
@@ -118,9 +118,9 @@ class ResearchFlow:
     # payload; greedy: as fast as it goes; of flows with sizes: what they ask for on average
     rate_bytes_per_s: float = quantity(D.RATE, math.inf, above=True, infinite="greedy")
     transport: str = choice(("tcp", "udp"), "tcp")  # udp: datagrams at its rate, whatever is lost of them
-    # of flows that arrive as a Poisson process, each as fast as it goes, as published (DCTCP 2010, VL2 2009); left out: one flow
+    # of flows that arrive as a Poisson process, as published (DCTCP 2010, VL2 2009); left out: one flow
     sizes: str | None = optional(one_of(SIZES))
-    # mean size of those flows; left out: the distribution's own, 1.7 or 7.5 MB
+    # of those flows; left out: the distribution's own, 1.7 or 7.5 MB
     mean_size_bytes: float | None = optional(number(D.SIZE, above=True))
 
     def __post_init__(self) -> None:
