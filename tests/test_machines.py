@@ -56,7 +56,7 @@ JOB = """
 name = "crossing"
 payload = "2 MB"
 step = "20 ms"
-steps = 1800
+steps = 1200
 """
 CLI = [sys.executable, "-m", "experiments.cli"]
 IN_NAMESPACE = ["unshare", "--net", "sh", "-c", 'echo "$$"; read -r go; exec "$@"', "sh"]
@@ -297,7 +297,7 @@ class TestKernel:
             waited(runs_elsewhere)
             while len({places[host] for host in been}) < 2 or places[been[-1]] == north:
                 words = [been[-1], "--campus", places[been[-1]]]
-                subprocess.run([*CLI, "reclaim", *words, "--notice", "5"], check=True, timeout=60)
+                subprocess.run([*CLI, "reclaim", *words, "--notice", "3"], check=True, timeout=60)
                 waited(runs_elsewhere)
             # and the machine dies where it is now: what the other has of it goes on there
             subprocess.run([*CLI, "return", "h1", "--campus", north], check=True, timeout=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -36,6 +37,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def reclaimnet(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print version and commit.", callback=_version, is_eager=True)
     ] = False,
@@ -56,6 +58,7 @@ def reclaimnet(
     ] = None,
 ) -> None:
     """Run a live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement."""
+    context.call_on_close(partial(setattr, console, "quiet", False))
     console.quiet = quiet
     if log_level is not None:
         if log_level.lower() not in LEVELS:

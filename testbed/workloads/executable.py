@@ -377,10 +377,10 @@ def _how(status: int | None) -> str:
 def _last_line() -> str:
     """Return its last line of output, for the reason of its failure."""
     try:
-        with Path("/proc/self/fd/2").open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - LAST_LINE_BYTES))
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        begin = max(0, os.fstat(2).st_size - LAST_LINE_BYTES)
+        lines = [
+            line for line in os.pread(2, LAST_LINE_BYTES, begin).decode(errors="replace").splitlines() if line.strip()
+        ]
     except OSError:
         return ""
     return f"; its last line: {lines[-1].strip()[:300]}" if lines else ""

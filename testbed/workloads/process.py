@@ -143,7 +143,7 @@ class WorkloadProcess:
         ours.setblocking(False)
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
             try:
-                with theirs, log.open("ab") as output:
+                with theirs, log.open("a+b") as output:  # a job reads its last line
                     apart = not is_saved_from_outside(order.job)  # CRIU makes the program's namespace itself
                     launched = await launch(theirs.fileno(), lease.fileno(), output.fileno(), sandbox, apart)
             except BaseException:
