@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from experiments import sweep
 from experiments.cli.main import app
+from experiments.cli.options import console
 from experiments.inputs.scenario import loads
 from tests.doc_pages import CUTS, PAGES, ROOT, TOO_LONG, Block, Shell, blocks, commands, typed, why_not_played
 from topologies import plugins, three_tier
@@ -72,11 +73,14 @@ def test_the_tables_of_commands_that_are_cut_or_not_played_name_none_that_is_gon
 def understood(words: list[str]) -> None:
     """Takes the words after `reclaimnet` through the parser that the program has, up to the call."""
     command, name, context = typer.main.get_command(app), "reclaimnet", None
-    while isinstance(command, TyperGroup):
-        context = command.make_context(name, words, parent=context)
-        name, found, words = command.resolve_command(context, [*context._protected_args, *context.args])
-        command = found
-    command.make_context(name, words, parent=context)
+    try:
+        while isinstance(command, TyperGroup):
+            context = command.make_context(name, words, parent=context)
+            name, found, words = command.resolve_command(context, [*context._protected_args, *context.args])
+            command = found
+        command.make_context(name, words, parent=context).close()
+    finally:
+        console.quiet = False  # as callbacks of options have left it
 
 
 @pytest.fixture

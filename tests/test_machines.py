@@ -56,7 +56,7 @@ JOB = """
 name = "crossing"
 payload = "2 MB"
 step = "20 ms"
-steps = 1200
+steps = 800
 """
 CLI = [sys.executable, "-m", "experiments.cli"]
 IN_NAMESPACE = ["unshare", "--net", "sh", "-c", 'echo "$$"; read -r go; exec "$@"', "sh"]

@@ -81,7 +81,7 @@ def test_names_outlive_the_coordinator_that_gave_them(tmp_path: Path) -> None:
 
         def goes_on() -> None:
             before = run.count(f.CheckpointCompleted)
-            run.wait_until(lambda: run.count(f.CheckpointCompleted) >= before + 4)
+            run.wait_until(lambda: run.count(f.CheckpointCompleted) >= before + 2)
 
         run.wait_until(lambda: len(run.pids("coordinator")) == 2 and run.count(f.JobRunning))
         goes_on()
