@@ -48,6 +48,7 @@ campus = "two.toml"
 
 [protocol]
 control_period = "0.5 s"
+lease = "3 s"
 
 [trust]
 authority = "campus.ca"
