@@ -48,7 +48,7 @@ from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
 from testbed.peers import Allotment, Budget, Occasions
-from testbed.trust.channel import Identity, Role
+from testbed.trust.channel import Identity, PartyRole
 from testbed.trust.door import HANDSHAKES, Door, Refusals, address_in, source_of
 from testbed.wire import Channel, Codec, MessageStream
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
@@ -142,13 +142,13 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     def __post_init__(self) -> None:
         self._addresses = {host.address for host in self.core.cluster.hosts.values()}
-        self._refusals = Refusals(lambda *refused: self.handle(ev.PeersRefused(*refused)))
+        self._refusals = Refusals(lambda *refused: self.handle(ev.StrangersRefused(*refused)))
         self._registrar: Registrar | None = None
         if self.identity is not None and self.authority is not None:
             names = self.core.cluster.names
             self._registrar = Registrar(self.authority, self.identity, names, self.handle, self._tell_agents)
-        self._desk = Door(self.identity, Role.OPERATOR, refusals=self._refusals, for_joiners=True)
-        door = partial(Door, self.identity, Role.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
+        self._desk = Door(self.identity, PartyRole.OPERATOR, refusals=self._refusals, for_joiners=True)
+        door = partial(Door, self.identity, PartyRole.HOST, refusals=self._refusals, of_one=UNKNOWN_OF_ONE)
         # all hosts at once: in a shorter line each would wait for the processors of those before it
         self._door = door(in_all=max(HANDSHAKES, len(self._addresses)))
         self._strangers_door = door(in_all=STRANGERS)

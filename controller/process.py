@@ -27,8 +27,8 @@ from controller.load import LOAD_FILE
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
-from controller.persistence.lines import Deposed, Line, Log
-from controller.persistence.recovery import Replay, check_origin, origin_of, salvage, start_after
+from controller.persistence.lines import Deposed, Log, LogLine
+from controller.persistence.recovery import JournalReplay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
 from testbed.driver import run_process
@@ -122,7 +122,7 @@ class Candidate:
         check_origin(origin, _origin(config), config.journal)
         # the very program that wrote the journal decides the same, unless something else has changed it
         same = origin.get("program") == program()
-        self.replay = Replay(journal, _core(config), DamagedJournal if same else SetupError)
+        self.replay = JournalReplay(journal, _core(config), DamagedJournal if same else SetupError)
         self.replay.advance()
         LOG.info("%d events of %s decided again", self.replay.events, config.journal)
         self.log: Log = EtcdLog(config.members, str(config.port)) if config.members else journal
@@ -189,7 +189,7 @@ class Candidate:
         """Go on where the coordinator before ended."""
         log, journal, host = self.log, self.journal, self.host
         if log is not journal:
-            self.replay.copy(Line(log.number, log.epoch, journal.last_s, None))
+            self.replay.copy(LogLine(log.number, log.epoch, journal.last_s, None))
         for _ in range(self.replay.submitted):
             host.draws.random()
         host.started_s, host.last_s = start_after(journal.origin(), journal.last_s), journal.last_s

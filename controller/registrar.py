@@ -21,7 +21,7 @@ from testbed.errors import RemoteProtocolError, SetupError
 from testbed.logs import logger
 from testbed.trust import joining
 from testbed.trust.authority import Authority, pem_of
-from testbed.trust.channel import Identity, Name, Role
+from testbed.trust.channel import Identity, Name, PartyRole
 from testbed.trust.joining import renew_in_s
 from testbed.wire import Channel
 
@@ -51,7 +51,7 @@ class Registrar:
     def name(self, role: str, subject: str) -> Name:
         """Return a name of this campus. RemoteProtocolError: there is no such name."""
         try:
-            return Name(self._authority.campus, Role(role), subject)
+            return Name(self._authority.campus, PartyRole(role), subject)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
 
@@ -62,7 +62,7 @@ class Registrar:
 
     def renewed(self, host: str, asked: m.Renew) -> m.Issued:
         """Return another certificate for the host under whose name the conversation runs. RemoteProtocolError: no public key."""
-        return m.Issued(self._issue(self.name(Role.HOST, host), asked.public_key))
+        return m.Issued(self._issue(self.name(PartyRole.HOST, host), asked.public_key))
 
     def _issue(self, name: Name, public_key: bytes) -> bytes:
         return pem_of(self._authority.issue(name, joining.public_key_of(public_key)))

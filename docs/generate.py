@@ -84,10 +84,10 @@ CAMPUS_SECTIONS: dict[str, tuple[type[Any], ...]] = {
     "the file itself": (files.Head,),
     "[research_reserve]": (spec.ResearchReserve,),
     "[gpu_models.NAME]": (spec.GpuModel,),
-    "[machines.NAME]": (spec.Machine,),
+    "[machines.NAME]": (spec.CampusMachine,),
     "[[switches]], and keys of a cable if it has `link_to`": (spec.Switch, files.Uplinks),
-    "[[hosts]], and keys of a cable if it has `link_to`": (files.OneHost, files.Place, spec.Limits),
-    "[[groups]], and keys of a cable": (files.Group, files.Place, spec.Limits),
+    "[[hosts]], and keys of a cable if it has `link_to`": (files.OneHost, files.Place, spec.HostLimits),
+    "[[groups]], and keys of a cable": (files.Group, files.Place, spec.HostLimits),
     "[[links]], and keys of a cable": (files.Ends,),
     "keys of a cable": (spec.Link,),
 }

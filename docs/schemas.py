@@ -135,7 +135,7 @@ def _campus() -> dict[str, Any]:
 
     coordinator = {"properties": {"role": {"const": "coordinator"}}, "required": ["role"]}
     with_gpus = {"anyOf": [coordinator, {"required": ["gpu_model"]}]}
-    places = (files.Place, spec.Limits)
+    places = (files.Place, spec.HostLimits)
     cable = of_keys(files.Ends, spec.Link)
     cable["properties"]["between"] |= {"minItems": 2, "maxItems": 2}
     found = of_keys(files.Head)

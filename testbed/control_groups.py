@@ -28,7 +28,7 @@ PERIOD_US: Final = 100_000  # in which a group has its share of the processors
 GONE_S: Final = 5.0  # within which killed members have left
 
 
-class Controller(NamedTuple):
+class MountedController(NamedTuple):
     """A controller of this machine."""
 
     mount: Path
@@ -36,16 +36,18 @@ class Controller(NamedTuple):
 
 
 @cache
-def controllers() -> Mapping[str, Controller]:
+def controllers() -> Mapping[str, MountedController]:
     """Return the machine's controllers by name."""
-    found: dict[str, Controller] = {}
+    found: dict[str, MountedController] = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         listed = options.split(",") if kind == "cgroup" else []
         if kind == "cgroup2":
             with suppress(OSError):
                 listed = Path(where, "cgroup.controllers").read_text().split()
-        found |= {name: Controller(Path(where), 1 + (kind == "cgroup2")) for name in CONTROLLERS if name in listed}
+        found |= {
+            name: MountedController(Path(where), 1 + (kind == "cgroup2")) for name in CONTROLLERS if name in listed
+        }
     return found
 
 
@@ -142,7 +144,7 @@ def _members(folder: Path) -> Iterator[int]:
         yield from map(int, (folder / "cgroup.procs").read_text().split())
 
 
-def _make_folder(found: Controller, key: str, name: str) -> None:
+def _make_folder(found: MountedController, key: str, name: str) -> None:
     """Make the folder of a group and those above it, so that the controller works there."""
     above = found.mount
     for part in name.split("/"):

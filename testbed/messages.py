@@ -286,7 +286,7 @@ class CheckpointStored(Message, frozen=True):
     checkpoint: StoredCheckpoint
 
 
-class PeersRefused(Message, frozen=True):
+class RefusedPeers(Message, frozen=True):
     """Connections and transfers from one source that this host turned away, and the reason of the first."""
 
     source: Address
@@ -310,7 +310,7 @@ FromAgent = (
     | SnapshotTaken
     | TransferEnded
     | CheckpointStored
-    | PeersRefused
+    | RefusedPeers
 )
 # on the wire
 ToCoordinator = FromAgent | Renew

@@ -23,7 +23,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model.events import Event, Restarted
 from controller.host import CoordinatorHost
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import Replay
+from controller.persistence.recovery import JournalReplay
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.worlds.virtual import Overheads, VirtualWorld, make_world
@@ -388,7 +388,7 @@ class StreamedWorld(RecordedWorld):
                 host.end.break_off(host.end.delay_s)
         self._stop_coordinator()
         await trio.sleep(down_s)
-        recalled, journal = Replay(self._journal, self.new_coordinator()), self._journal
+        recalled, journal = JournalReplay(self._journal, self.new_coordinator()), self._journal
         recalled.advance()
         successor = CoordinatorHost(
             recalled.core, journal, self._draws, last_s=journal.last_s, submitted=recalled.submitted

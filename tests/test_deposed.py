@@ -23,7 +23,7 @@ from controller.core.model import facts as f
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import Replay
+from controller.persistence.recovery import JournalReplay
 from controller.process import DEPOSED, CoordinatorConfig, _core, run_coordinator
 from experiments.worlds.live.operator import connected
 from testbed import messages as m
@@ -161,7 +161,7 @@ class Pair:
         for path in self.journals:
             with closing(Journal(path)) as journal:
                 journal._db.execute("DELETE FROM snapshot")
-                replay = Replay(journal, _core(config_of(self.folder, 0, self.members[0], False)))
+                replay = JournalReplay(journal, _core(config_of(self.folder, 0, self.members[0], False)))
                 replay.advance()
                 lines = list(journal.follow())
             epochs = [line.epoch for line in lines]

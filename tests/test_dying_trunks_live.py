@@ -15,7 +15,7 @@ import pytest
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import Replay
+from controller.persistence.recovery import JournalReplay
 from experiments.inputs.scenario import Scenario, files
 from experiments.inputs.scenario.parts import LinkEvent
 from testbed.emulation.campus import LiveCampus
@@ -110,7 +110,7 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
         played = scenario.played()
         draw = random.Random(f"{played.seed} placement").random
         core = Coordinator(played.campus, played.protocol, played.queue, draw)
-        replay = Replay(journal, core)
+        replay = JournalReplay(journal, core)
         replay.advance()
         cluster = replay.core.cluster
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story

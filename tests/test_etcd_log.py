@@ -10,7 +10,7 @@ import pytest
 from controller.core.model import events as ev
 from controller.persistence import etcd
 from controller.persistence.etcd import EtcdLog
-from controller.persistence.lines import Deposed, Entry, Line
+from controller.persistence.lines import Deposed, Entry, LogLine
 from testbed import messages as m
 from testbed.errors import SetupError
 from tests.etcd_members import Members, etcd_members, needs_etcd
@@ -39,7 +39,7 @@ def test_who_creates_the_next_line_leads_and_the_one_before_writes_no_more(membe
         assert first.append([Entry(1.0, BEAT), Entry(2.0, ev.Woke())]) == 3
         with pytest.raises(Deposed):
             second.seize(2)  # it has not read what stands
-        read = [Line(1, 1, 0.0, None), Line(2, 1, 1.0, BEAT), Line(3, 1, 2.0, ev.Woke())]
+        read = [LogLine(1, 1, 0.0, None), LogLine(2, 1, 1.0, BEAT), LogLine(3, 1, 2.0, ev.Woke())]
         assert list(second.follow(0)) == read
         second.seize(2)
         for entries in ([Entry(3.0, ev.Woke())], []):
@@ -47,7 +47,11 @@ def test_who_creates_the_next_line_leads_and_the_one_before_writes_no_more(membe
                 first.append(entries)
         assert second.append([]) == 5
         assert second.append([Entry(3.0, ev.Woke())]) == 6
-        assert list(first.follow(3)) == [Line(4, 2, 0.0, None), Line(5, 2, 0.0, None), Line(6, 2, 3.0, ev.Woke())]
+        assert list(first.follow(3)) == [
+            LogLine(4, 2, 0.0, None),
+            LogLine(5, 2, 0.0, None),
+            LogLine(6, 2, 3.0, ev.Woke()),
+        ]
         assert list(first.follow(6)) == []
 
 

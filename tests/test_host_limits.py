@@ -22,9 +22,9 @@ from topologies.as_mininet import CampusTopo
 from topologies.errors import SpecError
 from topologies.of_mininet import from_mininet
 from topologies.scale import Scale
-from topologies.spec import Campus, Limits
+from topologies.spec import Campus, HostLimits
 
-LIMITS = Limits(cpu=0.2, memory_bytes=96e6, cores="0")
+LIMITS = HostLimits(cpu=0.2, memory_bytes=96e6, cores="0")
 BUSY = """
 import time
 begin, until = time.monotonic(), time.monotonic() + 1.5
@@ -138,6 +138,6 @@ def test_mininets_words_are_shares_of_all_processors() -> None:
         topo.addLink(topo.addHost(name, cls=CPULimitedHost, **words), "s1")
     processors = os.cpu_count() or 1
     found = {h.name: h.limits for h in from_mininet(topo).hosts}
-    assert found["h1"] == Limits(cpu=0.25 * processors, cores="0,1")
-    assert (found["h2"], found["h3"]) == (Limits(), Limits(cores="1"))
+    assert found["h1"] == HostLimits(cpu=0.25 * processors, cores="0,1")
+    assert (found["h2"], found["h3"]) == (HostLimits(), HostLimits(cores="1"))
     assert CampusTopo(limited()).nodeInfo("h1")["cpu"] == 0.2 / processors

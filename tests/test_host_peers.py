@@ -33,7 +33,7 @@ from testbed.bounds import LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_ENDED, MAX_STOR
 from testbed.errors import InvariantBroken
 from testbed.namespaces import OWN_NETWORK
 from testbed.trust.authority import Authority
-from testbed.trust.channel import Identity, Name, Role, beneath, opened
+from testbed.trust.channel import Identity, Name, PartyRole, beneath, opened
 from testbed.wire import Channel
 from topologies.presets import three_tier
 
@@ -60,8 +60,8 @@ class Running:
 
     async def member(self, name: str = "h1", source: str = "127.0.0.1", *, by_root: bool = False) -> "Agent":
         """The holder of a host's key, that has said nothing yet."""
-        identity = Identity(self.authority.credentials(Name(CAMPUS, Role.HOST, name)))
-        stream, _ = await opened(await self.connect(source, by_root=by_root), identity, Role.COORDINATOR)
+        identity = Identity(self.authority.credentials(Name(CAMPUS, PartyRole.HOST, name)))
+        stream, _ = await opened(await self.connect(source, by_root=by_root), identity, PartyRole.COORDINATOR)
         return Agent(stream)
 
     async def agent(self, name: str = "h1", source: str = "127.0.0.1", incarnation: int = 1) -> "Agent":
@@ -113,7 +113,7 @@ async def running(folder: Path, *, gives_names: bool = False) -> AsyncIterator[R
     await door.bind(str(operators))
     door.listen(64)
     authority = Authority.new(CAMPUS)
-    identity = Identity(authority.credentials(Name(CAMPUS, Role.COORDINATOR, "coord")))
+    identity = Identity(authority.credentials(Name(CAMPUS, PartyRole.COORDINATOR, "coord")))
     kept = folder / "authority.pem" if gives_names else None
     if kept is not None:
         authority.save(kept)

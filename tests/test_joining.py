@@ -20,7 +20,7 @@ from controller.core.model import facts
 from controller.core.model.names import Names
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import Replay
+from controller.persistence.recovery import JournalReplay
 from controller.registrar import Registrar
 from experiments.cli.main import app
 from experiments.inputs.scenario import Scenario, Trust
@@ -32,7 +32,7 @@ from testbed.errors import RemoteProtocolError, SetupError
 from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
 from testbed.trust import joining
 from testbed.trust.authority import Authority, domain_of, new_key
-from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, Role, opened
+from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, PartyRole, opened
 from testbed.trust.door import Door
 from testbed.trust.joining import Renewal, der_of, join
 from testbed.wire import Channel
@@ -43,8 +43,8 @@ from topologies.presets import three_tier
 
 pytestmark = pytest.mark.alone
 SOON_S = 5.0  # for what takes milliseconds on a quiet machine
-H1, H2 = (Name(CAMPUS, Role.HOST, name) for name in ("h1", "h2"))
-ANNA = Name(CAMPUS, Role.OPERATOR, "anna")
+H1, H2 = (Name(CAMPUS, PartyRole.HOST, name) for name in ("h1", "h2"))
+ANNA = Name(CAMPUS, PartyRole.OPERATOR, "anna")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def joined(coordinator: Running, token: str, name: Name = H1) -> Credentia
 
 async def agent_of(coordinator: Running, identity: Identity) -> Agent:
     """An agent that said Hello under its name."""
-    stream, _ = await opened(await coordinator.connect(), identity, Role.COORDINATOR)
+    stream, _ = await opened(await coordinator.connect(), identity, PartyRole.COORDINATOR)
     agent = Agent(stream)
     await agent.out.send(m.Hello(identity.name.subject, 1, 7200, [], [], [], True))
     return agent
@@ -117,12 +117,12 @@ async def test_a_token_stays_spent_when_the_coordinator_begins_again(tmp_path: P
         await asked(coordinator, m.Revoke("host", "h2"))
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         again = Coordinator(three_tier(2, 1, 0), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
-        Replay(journal, again, AssertionError).advance()
+        JournalReplay(journal, again, AssertionError).advance()
         names = again.cluster.names
     spent, left = (joining.digest_of(each.partition("::")[2]) for each in (token, other))
     assert names.tokens.keys() == {left} != {spent}
     assert names.revoked.keys() == {str(H2)}
-    fresh = Identity(coordinator.authority.credentials(Name(CAMPUS, Role.COORDINATOR, "coord")))
+    fresh = Identity(coordinator.authority.credentials(Name(CAMPUS, PartyRole.COORDINATOR, "coord")))
     Registrar(tmp_path / "authority.pem", fresh, names, lambda _: None, lambda _: None)
     assert str(H2) in fresh.denied
 
@@ -169,7 +169,7 @@ async def impostor(
     greeting: bytes, mine: Authority
 ) -> AsyncIterator[tuple[Callable[[], Awaitable[trio.abc.Stream]], list[bytes]]]:
     """A server of another authority: the way to it, and what it was sent in words."""
-    identity, heard = Identity(mine.credentials(Name(CAMPUS, Role.COORDINATOR, "coord"))), list[bytes]()
+    identity, heard = Identity(mine.credentials(Name(CAMPUS, PartyRole.COORDINATOR, "coord"))), list[bytes]()
 
     async def serve(stream: trio.SocketStream) -> None:
         conversation = trio.SSLStream(stream, identity.desk, server_side=True)
@@ -197,7 +197,7 @@ async def test_a_joiner_tells_its_secret_to_no_other_campus(coordinator: Running
             pytest.raises(RemoteProtocolError, match=r"of another campus|self-signed certificate"),
             trio.fail_after(SOON_S),
         ):
-            await join(open_stream, token, Role.HOST, "h1")
+            await join(open_stream, token, PartyRole.HOST, "h1")
     assert heard == []
 
 
@@ -207,7 +207,7 @@ async def test_a_joiner_trusts_no_authority_that_only_a_stranger_showed(coordina
     token = await token_for(coordinator)
     async with impostor(coordinator.authority.trusted + mine.trusted, mine) as (first, _):
         ways = iter([first, partial(trio.open_tcp_stream, "127.0.0.1", coordinator.desk)])
-        got = await join(lambda: next(ways)(), token, Role.HOST, "h1")
+        got = await join(lambda: next(ways)(), token, PartyRole.HOST, "h1")
     assert got.trusted == coordinator.authority.trusted
 
 
@@ -335,7 +335,7 @@ async def test_transfers_under_way_are_cut_with_the_name_of_either_end(tmp_path:
     async with trio.open_nursery() as nursery:
         with CheckpointStore(tmp_path / "origin") as origin, CheckpointStore(tmp_path / "target") as target:
             manifest = ingest(origin, content(1, chunk_bytes=4 << 20))
-            server = CheckpointServer(store=target, on_event=note, door=Door(receiver, Role.HOST), is_sealed=True)
+            server = CheckpointServer(store=target, on_event=note, door=Door(receiver, PartyRole.HOST), is_sealed=True)
             listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
 
             async def send() -> None:
@@ -397,7 +397,7 @@ async def test_a_coordinator_that_follows_takes_over_names_as_another_left_them(
     path, names = tmp_path / "authority.pem", Names()
     first = Authority.new(CAMPUS)
     first.save(path)
-    mine = [Identity(first.credentials(Name(CAMPUS, Role.COORDINATOR, each))) for each in ("leads", "follows")]
+    mine = [Identity(first.credentials(Name(CAMPUS, PartyRole.COORDINATOR, each))) for each in ("leads", "follows")]
     leads, follows = (Registrar(path, each, names, lambda _: None, lambda _: None) for each in mine)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follows.keep_renewed)
@@ -427,7 +427,7 @@ async def test_an_authority_that_cannot_be_written_is_followed_by_none(coordinat
 async def test_an_operator_of_another_machine_asks_by_its_name(coordinator: Running) -> None:
     identity = Identity(await joined(coordinator, await token_for(coordinator, ANNA), ANNA))
     stream = await trio.open_tcp_stream("127.0.0.1", coordinator.desk)
-    conversation, _ = await opened(stream, identity, Role.COORDINATOR)
+    conversation, _ = await opened(stream, identity, PartyRole.COORDINATOR)
     assert len((await Operator(conversation).status()).hosts) == 2
     await asked(coordinator, m.Revoke("operator", "anna"))
     with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
@@ -436,7 +436,7 @@ async def test_an_operator_of_another_machine_asks_by_its_name(coordinator: Runn
 
 async def test_a_host_is_no_operator(coordinator: Running) -> None:
     stream = await trio.open_tcp_stream("127.0.0.1", coordinator.desk)
-    conversation, _ = await opened(stream, identity_of(coordinator), Role.COORDINATOR)
+    conversation, _ = await opened(stream, identity_of(coordinator), PartyRole.COORDINATOR)
     with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
         await Operator(conversation).status()
     assert "no business here" in str(coordinator.host._refusals._counts)

@@ -18,7 +18,7 @@ from controller.core.model import facts
 from controller.core.model.facts import JobFailed
 from controller.persistence import journal as journals
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.lines import Deposed, Entry, Line
+from controller.persistence.lines import Deposed, Entry, LogLine
 from experiments.results.events_file import write_events
 from testbed.errors import SetupError
 
@@ -131,7 +131,7 @@ def test_who_writes_the_next_line_leads_and_the_one_before_writes_no_more(tmp_pa
     with pytest.raises(Deposed):
         second.seize(2)  # it has not read what stands
     read = list(second.follow())
-    assert read == [Line(1, 1, 0.0, None), Line(2, 1, 1.0, ev.Woke())]
+    assert read == [LogLine(1, 1, 0.0, None), LogLine(2, 1, 1.0, ev.Woke())]
     second.seize(2)
     for deposed in (lambda: first.append([Entry(2.0, ev.Woke(), [facts.LevelLearned(2.0)])]), lambda: first.append([])):
         with pytest.raises(Deposed):

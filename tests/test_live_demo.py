@@ -20,7 +20,7 @@ from rich.console import Console
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import Replay
+from controller.persistence.recovery import JournalReplay
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.results.live_display import Live
@@ -288,5 +288,5 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path,
             whole._db.execute("DELETE FROM snapshot")
             real = scenario.played()
             draw = random.Random(f"{real.seed} placement").random
-            Replay(whole, Coordinator(real.campus, real.protocol, real.queue, draw)).advance()
+            JournalReplay(whole, Coordinator(real.campus, real.protocol, real.queue, draw)).advance()
     assert leftovers() == []

@@ -21,7 +21,7 @@ from testbed.messages import Expect
 from testbed.transfer import TransferFailed, send_checkpoint
 from testbed.trust import door
 from testbed.trust.authority import Authority
-from testbed.trust.channel import Identity, Name, Role, opened
+from testbed.trust.channel import Identity, Name, PartyRole, opened
 from testbed.trust.door import Refusals
 from tests.stores import ingest
 from tests.test_host_peers import CAMPUS, Agent, Running, running
@@ -67,27 +67,27 @@ async def test_the_key_of_h1_speaks_for_no_other_host(coordinator: Running, tmp_
     assert (fact.source, fact.reason, fact.times) == ("127.0.0.1", "h1 introduces itself as h2", 1)
 
 
-@pytest.mark.parametrize("role", [Role.OPERATOR, Role.COORDINATOR])
-async def test_a_key_of_another_role_is_no_agents(coordinator: Running, tmp_path: Path, role: Role) -> None:
+@pytest.mark.parametrize("role", [PartyRole.OPERATOR, PartyRole.COORDINATOR])
+async def test_a_key_of_another_role_is_no_agents(coordinator: Running, tmp_path: Path, role: PartyRole) -> None:
     party = Identity(coordinator.authority.credentials(Name(CAMPUS, role, "h1")))
-    stream, _ = await opened(await coordinator.connect(), party, Role.COORDINATOR)
+    stream, _ = await opened(await coordinator.connect(), party, PartyRole.COORDINATOR)
     assert await Agent(stream).heard() is None
     assert f"spiffe://lab/{role}/h1 has no business here" in (await refused(coordinator, tmp_path)).reason
 
 
 async def test_a_key_that_another_authority_signed_is_none(coordinator: Running, tmp_path: Path) -> None:
-    party = Identity(Authority.new(CAMPUS).credentials(Name(CAMPUS, Role.HOST, "h1")))
+    party = Identity(Authority.new(CAMPUS).credentials(Name(CAMPUS, PartyRole.HOST, "h1")))
     party.client.verify_mode = ssl.CERT_NONE
     with pytest.raises(RemoteProtocolError):
-        await opened(await coordinator.connect(), party, Role.COORDINATOR)
+        await opened(await coordinator.connect(), party, PartyRole.COORDINATOR)
     assert (await refused(coordinator, tmp_path)).reason == "no handshake: self-signed certificate in certificate chain"
 
 
 async def test_an_older_protocol_is_refused(coordinator: Running, tmp_path: Path) -> None:
-    party = Identity(coordinator.authority.credentials(Name(CAMPUS, Role.HOST, "h1")))
+    party = Identity(coordinator.authority.credentials(Name(CAMPUS, PartyRole.HOST, "h1")))
     party.client.minimum_version = party.client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((RemoteProtocolError, trio.BrokenResourceError)):
-        await opened(await coordinator.connect(), party, Role.COORDINATOR)
+        await opened(await coordinator.connect(), party, PartyRole.COORDINATOR)
     assert (await refused(coordinator, tmp_path)).reason == "no handshake: unsupported protocol"
 
 
@@ -147,7 +147,7 @@ async def test_what_is_announced_from_h1_is_taken_from_no_other_host(
     """Root of h3 has learned the number of another's transfer."""
     monkeypatch.setattr(door, "REPORT_S", 0.1)
     authority, told = Authority.new(CAMPUS), list[tuple[str, str, int]]()
-    h1, h2, h3 = (Identity(authority.credentials(Name(CAMPUS, Role.HOST, name))) for name in ("h1", "h2", "h3"))
+    h1, h2, h3 = (Identity(authority.credentials(Name(CAMPUS, PartyRole.HOST, name))) for name in ("h1", "h2", "h3"))
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     expected = {7: Expect(7, "job", 1, 1, "h1", 1 << 20)}
     with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "store") as store:

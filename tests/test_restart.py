@@ -22,8 +22,8 @@ from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
-from controller.persistence.lines import Entry, Line
-from controller.persistence.recovery import Replay, check_origin, origin_of, start_after
+from controller.persistence.lines import Entry, LogLine
+from controller.persistence.recovery import JournalReplay, check_origin, origin_of, start_after
 from controller.persistence.snapshot import freeze, program, thaw
 from controller.process import CoordinatorConfig, _resumed
 from experiments.worlds.live.world import Restarts
@@ -74,9 +74,9 @@ def a_journal(
     return journal, world
 
 
-def recalled_from(journal: Journal, fresh: Coordinator) -> Replay:
+def recalled_from(journal: Journal, fresh: Coordinator) -> JournalReplay:
     """The core that wrote it."""
-    replay = Replay(journal, fresh)
+    replay = JournalReplay(journal, fresh)
     replay.advance()
     return replay
 
@@ -158,7 +158,9 @@ def test_every_event_comes_back_from_the_journal_as_it_was(tmp_path: Path, kind:
     events = drawn if kind in get_args(ev.Event) else [ev.AgentSaid("h1", message) for message in drawn]
     for number, event in enumerate(events):
         journal.append([Entry(number + 0.1, event)])
-    assert list(journal.follow()) == [Line(number + 1, 0, number + 0.1, event) for number, event in enumerate(events)]
+    assert list(journal.follow()) == [
+        LogLine(number + 1, 0, number + 0.1, event) for number, event in enumerate(events)
+    ]
     journal.close()
 
 

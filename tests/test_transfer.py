@@ -44,7 +44,7 @@ from testbed.transfer.messages import (
 )
 from testbed.trust import door
 from testbed.trust.authority import Authority
-from testbed.trust.channel import Identity, Name, Role
+from testbed.trust.channel import Identity, Name, PartyRole
 from testbed.trust.door import Door
 from testbed.wire import Channel
 from tests import stores
@@ -111,8 +111,10 @@ async def serving(
         pair, entrance = Pair(origin, target), Door()
         if is_named:
             authority = Authority.new("lab")
-            sender, receiver = (Identity(authority.credentials(Name("lab", Role.HOST, name))) for name in ("h1", "h2"))
-            pair.names, entrance = {"identity": sender, "receiver": "h2"}, Door(receiver, Role.HOST)
+            sender, receiver = (
+                Identity(authority.credentials(Name("lab", PartyRole.HOST, name))) for name in ("h1", "h2")
+            )
+            pair.names, entrance = {"identity": sender, "receiver": "h2"}, Door(receiver, PartyRole.HOST)
         async with trio.open_nursery() as nursery:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             pair.address = listeners[0].socket.getsockname()
@@ -399,7 +401,7 @@ async def test_another_host_that_answers_is_sent_nothing(tmp_path: Path) -> None
     async with serving(tmp_path, is_named=True) as pair:
         manifest = pair.ingest(content(1))
         await pair.fails(manifest, "spiffe://lab/host/h2 answers instead of h3", retryable=True, receiver="h3")
-        strange = Identity(Authority.new("lab").credentials(Name("lab", Role.HOST, "h1")))
+        strange = Identity(Authority.new("lab").credentials(Name("lab", PartyRole.HOST, "h1")))
         await pair.fails(manifest, "h2 did not prove its name: no handshake", retryable=True, identity=strange)
         await pair.fails(manifest, None, retryable=True, identity=None)
         await pair.until(ReceiveFailed, 3)

@@ -14,11 +14,11 @@ from trio.testing import memory_stream_pair
 
 from testbed.errors import RemoteProtocolError
 from testbed.trust.authority import LIFE_S, Authority, new_key, pem_of, pem_of_key
-from testbed.trust.channel import Credentials, Identity, Name, Role, accepted, beneath, opened, peer_name
+from testbed.trust.channel import Credentials, Identity, Name, PartyRole, accepted, beneath, opened, peer_name
 
 CAMPUS = "lab"
-HOST = Name(CAMPUS, Role.HOST, "h3")
-HEAD = Name(CAMPUS, Role.COORDINATOR, "coord")
+HOST = Name(CAMPUS, PartyRole.HOST, "h3")
+HEAD = Name(CAMPUS, PartyRole.COORDINATOR, "coord")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def identity(authority: Authority, name: Name = HOST, **options: Any) -> Identit
     return Identity(authority.credentials(name, **options))
 
 
-async def met(server: Identity, client: Identity, *roles: Role) -> tuple[Any, Any]:
+async def met(server: Identity, client: Identity, *roles: PartyRole) -> tuple[Any, Any]:
     """What each end has of the other: conversation and name, or why there is none."""
     ours, theirs = memory_stream_pair()
     found: dict[str, Any] = {}
@@ -45,8 +45,8 @@ async def met(server: Identity, client: Identity, *roles: Role) -> tuple[Any, An
             await trio.aclose_forcefully(stream)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(end, "server", partial(accepted, ours, server, *(roles or (Role.HOST,))), ours)
-        nursery.start_soon(end, "client", partial(opened, theirs, client, Role.COORDINATOR), theirs)
+        nursery.start_soon(end, "server", partial(accepted, ours, server, *(roles or (PartyRole.HOST,))), ours)
+        nursery.start_soon(end, "client", partial(opened, theirs, client, PartyRole.COORDINATOR), theirs)
     return found["server"], found["client"]
 
 
@@ -78,8 +78,8 @@ async def test_no_session_is_kept_for_later(authority: Authority) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (Name(CAMPUS, Role.OPERATOR, "anna"), "spiffe://lab/operator/anna has no business here"),
-        (Name("other", Role.HOST, "h3"), "spiffe://other/host/h3 has no business here"),
+        (Name(CAMPUS, PartyRole.OPERATOR, "anna"), "spiffe://lab/operator/anna has no business here"),
+        (Name("other", PartyRole.HOST, "h3"), "spiffe://other/host/h3 has no business here"),
     ],
 )
 async def test_a_name_of_another_role_or_campus_is_not_let_in(authority: Authority, name: Name, said: str) -> None:
@@ -162,7 +162,7 @@ async def test_a_host_signs_no_certificates(authority: Authority) -> None:
     """Its own key signs one for h4: the chain is shown whole, and is too long."""
     key, mine = new_key(), new_key()
     host = Authority(CAMPUS, mine, authority.issue(HOST, mine.public_key()))
-    forged = host.issue(Name(CAMPUS, Role.HOST, "h4"), key.public_key())
+    forged = host.issue(Name(CAMPUS, PartyRole.HOST, "h4"), key.public_key())
     shown = pem_of(forged) + pem_of(host.certificate)
     server, _ = await met(
         identity(authority, HEAD), Identity(Credentials(HOST, pem_of_key(key), shown, authority.trusted))
@@ -194,7 +194,7 @@ async def test_one_direction_ends_and_the_other_goes_on_beneath(authority: Autho
     head, host, read = identity(authority, HEAD), identity(authority), list[bytes]()
 
     async def serve(stream: trio.SocketStream) -> None:
-        conversation, _ = await accepted(stream, head, Role.HOST)
+        conversation, _ = await accepted(stream, head, PartyRole.HOST)
         await conversation.send_all(b"no")
         await stream.send_eof()
         while data := await stream.receive_some():
@@ -206,7 +206,7 @@ async def test_one_direction_ends_and_the_other_goes_on_beneath(authority: Autho
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, serve, [listener])
         stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-        conversation, _ = await opened(stream, host, Role.COORDINATOR)
+        conversation, _ = await opened(stream, host, PartyRole.COORDINATOR)
         assert await conversation.receive_some() == b"no"
         await beneath(conversation).send_all(b"raw")
         assert await conversation.receive_some() == b""
@@ -240,4 +240,4 @@ def test_a_key_is_in_no_file_and_no_line(authority: Authority, tmp_path: Path, m
 @pytest.mark.parametrize("part", ["", "h 3", "h3/", "h3\n", "ü"])
 def test_names_are_plain(part: str) -> None:
     with pytest.raises(ValueError, match="certificate's name"):
-        Name(CAMPUS, Role.HOST, part)
+        Name(CAMPUS, PartyRole.HOST, part)

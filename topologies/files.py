@@ -22,11 +22,11 @@ from topologies.spec import (
     MAX_GPUS,
     Building,
     Campus,
+    CampusMachine,
     Fabric,
     GpuModel,
     Host,
     Link,
-    Machine,
     ResearchReserve,
     Role,
     Switch,
@@ -175,7 +175,7 @@ def campus_of(table: Table) -> Campus:
     """Return the campus that a table describes (a whole file, or the [campus] of a scenario)."""
     head = Head(**fields.values_of(Head, table))
     models = tuple(fields.read(GpuModel, each, name=name) for name, each in table.named("gpu_models"))
-    machines = tuple(fields.read(Machine, each, name=name) for name, each in table.named("machines"))
+    machines = tuple(fields.read(CampusMachine, each, name=name) for name, each in table.named("machines"))
     reserve = fields.read(ResearchReserve, table.table("research_reserve"))
     reader = _Nodes(head.buildings)
     reader.read(table)
@@ -264,7 +264,7 @@ class _Nodes:
         if not is_coordinator:
             table.take("gpu_model", "the name of one of the gpu_models")
         gpus = (0 if is_coordinator else 1) if place.gpus is None else place.gpus
-        limits = spec.Limits(**fields.values_of(spec.Limits, table))
+        limits = spec.HostLimits(**fields.values_of(spec.HostLimits, table))
         parts = name, place.building, place.role, address, place.gpu_model, gpus
         self.hosts.append(Host(*parts, limits, place.lent))
 

@@ -17,7 +17,7 @@ from typing import Any
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.presets import ROOM, RTX3090
-from topologies.spec import SUBNET, Building, Campus, Fabric, Host, Limits, Link, Role, Switch, Tier
+from topologies.spec import SUBNET, Building, Campus, Fabric, Host, HostLimits, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 UNSHAPED = 10 * GBIT_PER_S  # of a link without `bw`: Mininet leaves it to the processor
@@ -89,7 +89,7 @@ def _addresses(topo: Any, hosts: list[str]) -> dict[str, ipaddress.IPv4Address]:
     return given
 
 
-def _limits(topo: Any, host: str) -> Limits:
+def _limits(topo: Any, host: str) -> HostLimits:
     """Return the limits of a CPULimitedHost's words: `cpu` is a share of all processors, `cores` a text, a number or a list."""
     info = topo.nodeInfo(host)
     if (kind := info.get("cls")) is not None and kind.__name__ not in LIMITED_HOSTS:
@@ -97,13 +97,13 @@ def _limits(topo: Any, host: str) -> Limits:
     return limits_of(info.get("cpu"), info.get("cores"))
 
 
-def limits_of(cpu: float | None, cores: Any) -> Limits:
+def limits_of(cpu: float | None, cores: Any) -> HostLimits:
     """Return the limits of Mininet's words; none for a `cpu` below 0. SpecError."""
     if not isinstance(cpu, int | float | None) or isinstance(cpu, bool):
         raise SpecError("hosts.*.cpu", cpu, "a share of all processors")
     listed = ",".join(map(str, cores)) if isinstance(cores, list | tuple) else cores
     share = None if cpu is None or cpu < 0 else cpu * (os.cpu_count() or 1)
-    return Limits(cpu=share, cores=None if listed in (None, "") else str(listed))
+    return HostLimits(cpu=share, cores=None if listed in (None, "") else str(listed))
 
 
 def _link(a: str, b: str, options: Mapping[str, Any], rate_bytes_per_s: float) -> Link:

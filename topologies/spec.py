@@ -104,7 +104,7 @@ class Building:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CampusMachine:
     """A computer that carries a part of the campus: the hosts and switches of some buildings."""
 
     name: str
@@ -127,7 +127,7 @@ CORES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?){0,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HostLimits:
     """Share of this machine that all processes of a live host have together; the same however a run is scaled."""
 
     # processors' time, such as 0.5 for half of one; left out: no limit
@@ -146,7 +146,7 @@ class Limits:
             raise SpecError("hosts.*.cores", self.cores, 'numbers of processors, such as "0-1,4"')
 
 
-UNLIMITED = Limits()
+UNLIMITED = HostLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Host:
     address: ipaddress.IPv4Address
     gpu_model: str | None = None
     gpus: int = 0
-    limits: Limits = UNLIMITED
+    limits: HostLimits = UNLIMITED
     lent: str | None = None  # when its owner lends it (`calendars`); None: always
 
     def __post_init__(self) -> None:
@@ -280,7 +280,7 @@ class Campus:
     gpu_models: tuple[GpuModel, ...] = ()
     research_reserve: ResearchReserve = field(default_factory=ResearchReserve)
     fabric: Fabric = Fabric.BRIDGE
-    machines: tuple[Machine, ...] = ()  # none: all of it stands on one
+    machines: tuple[CampusMachine, ...] = ()  # none: all of it stands on one
 
     def __post_init__(self) -> None:
         _label("name", self.name)

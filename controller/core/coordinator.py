@@ -282,7 +282,7 @@ class Coordinator:
                         job_ended(cluster, host, message)
                     case m.SnapshotTaken():
                         snapshot_taken(cluster, host, message)
-                    case m.PeersRefused(source, reason, times):
+                    case m.RefusedPeers(source, reason, times):
                         cluster.record(facts.PeersRefused(name, source, reason, times))
             case ev.AgentGone(name, reason):
                 membership.on_disconnect(cluster, cluster.hosts[name], reason)
@@ -305,7 +305,7 @@ class Coordinator:
                 ways_set(cluster, number)
             case ev.DrainAsked(trunks):
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
-            case ev.PeersRefused(source, reason, times):
+            case ev.StrangersRefused(source, reason, times):
                 cluster.record(facts.PeersRefused(cluster.campus.coordinator.name, source, reason, times))
             case ev.TokenMade(digest, name, ttl_s):
                 cluster.names.tokens[digest] = name, now_s + ttl_s

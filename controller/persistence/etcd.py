@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from controller.core.model.events import Event
-from controller.persistence.lines import Deposed, Entry, Line
+from controller.persistence.lines import Deposed, Entry, LogLine
 from testbed.errors import SetupError
 
 PREFIX = "reclaimnet"
@@ -72,7 +72,7 @@ class EtcdLog:
         """Write the next line, as the first of a higher epoch. Deposed: another has written it."""
         self._create(Batch(epoch, self._writer, []), self._patience_s)
 
-    def follow(self, after: int) -> Iterator[Line]:
+    def follow(self, after: int) -> Iterator[LogLine]:
         """Yield lines beyond that number, in order. SetupError: some have been pruned. OSError."""
         self._prune_behind(after)
         while True:
@@ -85,7 +85,7 @@ class EtcdLog:
                 for at_s, event in batch.events or [(0.0, None)]:
                     after += 1
                     self.number, self.epoch = after, batch.epoch
-                    yield Line(after, batch.epoch, at_s, event)
+                    yield LogLine(after, batch.epoch, at_s, event)
             if len(found) < LINES:
                 return
 

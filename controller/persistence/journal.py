@@ -30,7 +30,7 @@ import msgspec
 
 from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
-from controller.persistence.lines import Deposed, Entry, Line
+from controller.persistence.lines import Deposed, Entry, LogLine
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
 
@@ -220,7 +220,7 @@ class Journal:
                 if kept[:DIGEST_BYTES] == _digest(event, facts, submitted, program, body):
                     yield event, facts, submitted, program, body
 
-    def follow(self, after: int = 0) -> Iterator[Line]:
+    def follow(self, after: int = 0) -> Iterator[LogLine]:
         """Yield lines beyond that number, in order, as far as they stand. SetupError names one that cannot be read."""
         rows = self._read("SELECT number, at_s, epoch, body FROM input WHERE number >= ? ORDER BY number", after)
         parts = ((number, at_s, (epoch, body)) for number, at_s, epoch, body in rows)
@@ -230,7 +230,7 @@ class Journal:
                 raise DamagedJournal(unreadable(self.path, "input", due or 1, at_s, "it is missing"))
             self.number, self.epoch, self.last_s, due = number, epoch, at_s, number + 1
             if number > after:
-                yield Line(number, epoch, at_s, event)
+                yield LogLine(number, epoch, at_s, event)
         if due == after > 0:
             raise DamagedJournal(unreadable(self.path, "input", after, self.last_s, "it is missing"))
 

@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     facts: Sequence[Fact] = ()
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line that stands. Without an event it is a sign of life, or the first of its epoch, and its time means nothing."""
 
     number: int
@@ -45,7 +45,7 @@ class Log(Protocol):
     def append(self, entries: Iterable[Entry]) -> int:
         """Write events, or a sign of life if there are none; return the last number, when all stand. Deposed."""
 
-    def follow(self, after: int) -> Iterator[Line]:
+    def follow(self, after: int) -> Iterator[LogLine]:
         """Yield lines beyond that number, in order, as far as they stand."""
 
     def seize(self, epoch: int) -> None:

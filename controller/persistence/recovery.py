@@ -33,7 +33,7 @@ from controller.core.model import events as ev
 from controller.core.model.facts import Fact
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import DamagedJournal, Journal, encoded
-from controller.persistence.lines import Entry, Line
+from controller.persistence.lines import Entry, LogLine
 from controller.persistence.snapshot import program, thaw
 from testbed.bounds import quoted
 from testbed.errors import SetupError
@@ -80,7 +80,7 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         raise SetupError(f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file")
 
 
-class Replay:
+class JournalReplay:
     """The core that wrote a journal, as far as it was read: it handles the events again, and records the same facts.
 
     It begins with the journal's latest snapshot, or else with the new core that is given. `differs`, a SetupError: the core
@@ -108,7 +108,7 @@ class Replay:
             self._compare(None, next(recorded, None))
         return self.number > before
 
-    def copy(self, line: Line) -> None:
+    def copy(self, line: LogLine) -> None:
         """Handle again a line of another log, and record it with what follows in this coordinator's own journal."""
         facts = self._handle(line)
         self.journal.epoch = line.epoch
@@ -116,7 +116,7 @@ class Replay:
         if number != line.number:
             raise DamagedJournal(f"{self.journal.path}: line {number} is line {line.number} of the log that it copies")
 
-    def _handle(self, line: Line) -> list[Fact]:
+    def _handle(self, line: LogLine) -> list[Fact]:
         """Handle the event of a line; return the facts that follow."""
         self.number = line.number
         if line.event is None:

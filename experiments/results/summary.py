@@ -197,8 +197,8 @@ class ResearchFigures(Struct, frozen=True):
     # of all greedy flows together over the narrowest link of one, in any window that was measured
     lowest_share: Annotated[float | None, "lowest research throughput over the link's capacity, while flows ran"]
     samples: Annotated[int, "windows that were measured"]
-    flows: Annotated[int, "flows with a size that were over: all their bytes there, or cut"] = 0
-    flows_cut: Annotated[int, "of these, cut: an end of theirs was closed"] = 0
+    flows: Annotated[int | None, "flows with a size that were over: all their bytes there, or cut"] = None
+    flows_cut: Annotated[int | None, "of these, cut: an end of theirs was closed"] = None
     # from its beginning to its last byte, of a flow with a size
     completion_median_s: Annotated[float | None, Dimension.DURATION] = None
     completion_p99_s: Annotated[float | None, Dimension.DURATION] = None

@@ -107,7 +107,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             self._network,
             identity,
-            Refusals(lambda *refused: self.link.say(m.PeersRefused(*refused))),
+            Refusals(lambda *refused: self.link.say(m.RefusedPeers(*refused))),
         )
         stored = self.transfers.stored()
         self.core = AgentCore(

@@ -27,7 +27,7 @@ from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import SetupError
 from topologies.of_mininet import limits_of
-from topologies.spec import UNLIMITED, Limits
+from topologies.spec import UNLIMITED, HostLimits
 from topologies.units import MBIT_PER_S
 
 CHANGEABLE = ("bw", "delay", "jitter", "loss")
@@ -230,7 +230,7 @@ class CampusHost(_LazyShell, Host):  # type: ignore[misc]
 
     limits = UNLIMITED
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: HostLimits) -> None:
         """Limit its programs, and those that its shell starts, and read it back. SetupError, KernelMismatch."""
         name = f"{control_groups.TOP}/{self.campus_id}/{self.name}"
         given = {"cpu": limits.cpu, "cpuset": limits.cores, "memory": limits.memory_bytes}

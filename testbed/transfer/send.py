@@ -40,7 +40,7 @@ from testbed.transfer.messages import (
     chunks_of,
     runs,
 )
-from testbed.trust.channel import Identity, Role, opened
+from testbed.trust.channel import Identity, PartyRole, opened
 from testbed.trust.sealing import END, TAG_BYTES, Sealer, new_key
 from testbed.wire import Channel
 
@@ -175,7 +175,7 @@ class SendSession:
         """Converse by TLS from now on, with the host of this name and no other. Chunks go beneath it. Raises TransferFailed."""
         try:
             with trio.fail_after(self._idle_s):
-                stream, name = await opened(self._out.stream, identity, Role.HOST)
+                stream, name = await opened(self._out.stream, identity, PartyRole.HOST)
         except (RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as error:
             raise TransferFailed(f"{receiver} did not prove its name: {error}", retryable=True) from error
         if name.subject != receiver:

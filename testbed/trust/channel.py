@@ -30,7 +30,7 @@ SKEW_S: Final = 300.0  # by which clocks of a campus may differ: certificates ar
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)\Z")
 
 
-class Role(StrEnum):
+class PartyRole(StrEnum):
     """The part that a party plays in a campus."""
 
     HOST = "host"
@@ -43,7 +43,7 @@ class Name:
     """Name of a party, as its certificate carries it; `subject` is the host's, or the operator's."""
 
     campus: str
-    role: Role
+    role: PartyRole
     subject: str
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Name:
         found = _URI.match(uri)
         if found is None:
             raise ValueError(f"{uri!r}: names are spiffe://CAMPUS/ROLE/SUBJECT")
-        return cls(found[1], Role(found[2]), found[3])
+        return cls(found[1], PartyRole(found[2]), found[3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Identity:
                 with suppress(OSError):  # it has ended
                     socket_beneath(stream).shutdown(socket.SHUT_RDWR)
 
-    def admit(self, stream: trio.SSLStream[trio.abc.Stream], roles: Collection[Role]) -> Name:
+    def admit(self, stream: trio.SSLStream[trio.abc.Stream], roles: Collection[PartyRole]) -> Name:
         """Return the name of a conversation's peer, which is cut off once that is denied.
 
         RemoteProtocolError: it is denied already, or has none of these roles in this campus.
@@ -157,7 +157,7 @@ def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
 
 
 async def accepted(
-    stream: trio.abc.Stream, identity: Identity, *roles: Role
+    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole
 ) -> tuple[trio.SSLStream[trio.abc.Stream], Name]:
     """Return the conversation on a connection that a peer opened, and its name, which has one of these roles.
 
@@ -168,7 +168,7 @@ async def accepted(
 
 
 async def arrived(
-    stream: trio.abc.Stream, identity: Identity, *roles: Role
+    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole
 ) -> tuple[trio.SSLStream[trio.abc.Stream], Name | None]:
     """Return the conversation with a peer that may be a joiner: without a certificate, and a name. Raises as `accepted` does."""
     conversation = await shaken(trio.SSLStream(stream, identity.desk, server_side=True))
@@ -176,7 +176,7 @@ async def arrived(
 
 
 async def opened(
-    stream: trio.abc.Stream, identity: Identity, *roles: Role
+    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole
 ) -> tuple[trio.SSLStream[trio.abc.Stream], Name]:
     """Return the conversation on a connection that this party opened, and the peer's name. Raises as `accepted` does."""
     conversation = await shaken(trio.SSLStream(stream, identity.client))

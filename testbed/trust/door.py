@@ -20,7 +20,7 @@ import trio
 from testbed.bounds import quoted
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import Allotment, Budget
-from testbed.trust.channel import Identity, Role, accepted, arrived
+from testbed.trust.channel import Identity, PartyRole, accepted, arrived
 
 HANDSHAKE_S: Final = 5.0
 HANDSHAKES: Final = 64  # under way at a time: each is a millisecond of the processor and 60 kB
@@ -65,7 +65,7 @@ class Door:
     def __init__(
         self,
         identity: Identity | None = None,
-        *roles: Role,
+        *roles: PartyRole,
         refusals: Refusals | None = None,
         of_one: int = HANDSHAKES_OF_ONE,
         in_all: int = HANDSHAKES,

@@ -34,7 +34,7 @@ from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.messages import Certificates, Issued, Refused, Renew, Trust
 from testbed.trust.authority import new_key, pem_of, pem_of_key
-from testbed.trust.channel import Credentials, Identity, Name, Role, peer_name, shaken
+from testbed.trust.channel import Credentials, Identity, Name, PartyRole, peer_name, shaken
 from testbed.wire import Channel
 
 SECRET_BYTES: Final = 32
@@ -78,7 +78,7 @@ def public_key_of(der: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-async def join(open_stream: Open, token: str, role: Role, subject: str) -> Credentials:
+async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> Credentials:
     """Return the credentials that a token is good for: of this host, or operator.
 
     RemoteProtocolError: the server is not of that campus, and was sent nothing, or it refuses the token.
@@ -95,7 +95,7 @@ async def join(open_stream: Open, token: str, role: Role, subject: str) -> Crede
         raise RemoteProtocolError("the server is of another campus than the token: it was sent nothing")
     async with await open_stream() as stream:
         conversation = await shaken(trio.SSLStream(stream, _context(authority)))
-        if peer_name(conversation).role is not Role.COORDINATOR:
+        if peer_name(conversation).role is not PartyRole.COORDINATOR:
             raise RemoteProtocolError("the server is no coordinator: it was sent nothing")
         channel, key = Channel(conversation, CODEC), new_key()
         trust = await channel.receive()  # proved, this time
@@ -107,7 +107,7 @@ async def join(open_stream: Open, token: str, role: Role, subject: str) -> Crede
 
 
 def _context(authority: x509.Certificate | None) -> ssl.SSLContext:
-    """Return the settings of a joiner, who has no certificate yet; None: it verifies nobody."""
+    """Return the TLS settings of a joiner without a certificate; no authority: any server is accepted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version, context.check_hostname = ssl.TLSVersion.TLSv1_3, False
     if authority is None:

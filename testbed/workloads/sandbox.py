@@ -66,7 +66,7 @@ class Sandbox(msgspec.Struct, frozen=True):
     file_bytes: int = 1 << 40  # of its largest file
 
 
-class Refused(Exception):
+class SandboxRefused(Exception):
     """A part of the sandbox that is required, and that this machine lacks."""
 
 
@@ -124,7 +124,7 @@ def readable() -> list[Path]:
 
 
 def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -> str:
-    """Enter the sandbox, for good; return a remark for the log: parts that are left out. `server` is a pidfd. Refused, OSError.
+    """Enter the sandbox for good; return a remark on parts left out. `server`: a pidfd. SandboxRefused, OSError.
 
     Call it in the job's process, which has one thread and is process 1 of its namespace.
     """
@@ -137,7 +137,9 @@ def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -
     if os.getpid() != 1:
         left_out["namespaces"] = "a namespace of processes needs CAP_SYS_ADMIN"
     if left_out and given.parts == "required":
-        raise Refused("; ".join(f"this machine has no {part} for its sandbox: {why}" for part, why in left_out.items()))
+        raise SandboxRefused(
+            "; ".join(f"this machine has no {part} for its sandbox: {why}" for part, why in left_out.items())
+        )
     uid = OF_JOBS + int(str(Path("/proc/self").readlink()))  # /proc is still the machine's
     control_groups.join([*map(Path, given.group)])
     if not given.host_network:
@@ -236,8 +238,8 @@ def _load_filter(program: bytes) -> None:
     """Load a filter of system calls into this process, which has one thread."""
     kept = ctypes.create_string_buffer(program)
 
-    class Program(ctypes.Structure):
+    class SockFprog(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
-    given = Program(len(program) // 8, ctypes.addressof(kept))
+    given = SockFprog(len(program) // 8, ctypes.addressof(kept))
     linux.checked(linux.LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(given), 0, 0), "seccomp")

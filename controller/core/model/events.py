@@ -68,7 +68,7 @@ class DrainAsked(Struct, frozen=True, tag=True):
     trunks: list[tuple[str, str]]
 
 
-class PeersRefused(Struct, frozen=True, tag=True):
+class StrangersRefused(Struct, frozen=True, tag=True):
     """Peers from one source that the coordinator's door turned away, and the reason that the first of them got."""
 
     source: str
@@ -113,7 +113,7 @@ Event = (
     | LinksChanged
     | WaysSet
     | DrainAsked
-    | PeersRefused
+    | StrangersRefused
     | TokenMade
     | TokenSpent
     | NameRevoked

@@ -11,7 +11,7 @@ import trio
 from controller.host import DESK_PORT
 from testbed.checkpoints.files import write_durably
 from testbed.errors import SetupError
-from testbed.trust.channel import Credentials, Identity, Role, opened
+from testbed.trust.channel import Credentials, Identity, PartyRole, opened
 from testbed.trust.joining import join, name_in
 
 
@@ -27,7 +27,7 @@ class Joined(msgspec.Struct):
 def join_campus(token: str, address: str, operator: str, file: Path) -> None:
     """Get an operator's credentials from the coordinator at `address`, into a file. SetupError: it does not answer."""
     try:
-        made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, Role.OPERATOR, operator)
+        made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, PartyRole.OPERATOR, operator)
     except (OSError, trio.BrokenResourceError) as error:
         raise SetupError(f"no coordinator answers at {address}: {error}") from error
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,5 +39,5 @@ async def conversation(file: Path) -> trio.abc.Stream:
     kept = msgspec.json.decode(file.read_bytes(), type=Joined)
     mine = Credentials(name_in(kept.certificate), kept.key, kept.certificate, kept.trusted)
     stream = await trio.open_tcp_stream(kept.address, DESK_PORT)
-    words, _ = await opened(stream, Identity(mine), Role.COORDINATOR)
+    words, _ = await opened(stream, Identity(mine), PartyRole.COORDINATOR)
     return words

@@ -163,7 +163,7 @@ class LiveWorld:
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         if self.campus.spec.coordinator.name in self.campus.plan.host_cables:
             self._start_coordinators()
-        if (rehearsed := self._credentials(channel.Role.HOST, "none")) is not None:
+        if (rehearsed := self._credentials(channel.PartyRole.HOST, "none")) is not None:
             channel.Identity(rehearsed).client  # noqa: B018 - OpenSSL fills its tables once for all processes
         wanted = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
         hosts = [host for host in wanted if host.name in self.campus.plan.host_cables]
@@ -191,7 +191,7 @@ class LiveWorld:
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
     def _start_member(self, number: int) -> ForkedProcess:
-        """Start a member of etcd, on the loopback of the coordinator's host and with its priority: nobody else reaches it."""
+        """Start a member of etcd on the loopback of the coordinator's host, at the coordinator's priority."""
         argv = ["nice", f"--adjustment={COORDINATOR_NICE}", *member(number, ETCD_PORTS, self.data / PROGRAM)]
         become = partial(os.execvp, argv[0], argv)
         return self.campus.fork(self.campus.spec.coordinator.name, become, label=PROGRAM, log=self._log(PROGRAM))
@@ -226,7 +226,7 @@ class LiveWorld:
             AGENT_PORT + number,
             started_s=self.started_s,
             secret=self.secret,
-            credentials=self._credentials(channel.Role.COORDINATOR, host.name),
+            credentials=self._credentials(channel.PartyRole.COORDINATOR, host.name),
             members=ETCD if trust.journal == "etcd" else (),
             paired=trust.standby,
             follows=any(kept.process.poll() is None for kept in self.coordinators),
@@ -285,11 +285,11 @@ class LiveWorld:
             transfers=self.scenario.trust.transfers,
             standby=(str(spec.coordinator.address), AGENT_PORT + 1) if self.scenario.trust.standby else None,
             job_logs=self.out / "logs" / JOB_LOGS,
-            credentials=self._credentials(channel.Role.HOST, host.name),
+            credentials=self._credentials(channel.PartyRole.HOST, host.name),
             group=f"{TOP}/{self.campus.id}/{host.name}",
         )
 
-    def _credentials(self, role: channel.Role, subject: str) -> channel.Credentials | None:
+    def _credentials(self, role: channel.PartyRole, subject: str) -> channel.Credentials | None:
         """Return a new certificate and key of a process; it gets them in its memory."""
         if self.authority is None:
             return None

@@ -29,7 +29,7 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
-from testbed.trust.channel import Role, beneath, opened
+from testbed.trust.channel import PartyRole, beneath, opened
 from testbed.trust.joining import Renewal
 from testbed.wire import Channel, Codec, MessageStream
 
@@ -103,7 +103,7 @@ class CoordinatorLink:
                     words = stream = await self._opens[address]()
                 if self._renewal is not None:
                     with trio.fail_after(SILENT_S):  # it may have to wait in line, behind hundreds
-                        words, _ = await opened(stream, self._renewal.identity, Role.COORDINATOR)
+                        words, _ = await opened(stream, self._renewal.identity, PartyRole.COORDINATOR)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, ProtocolError) as error:
                 LOG.info("no coordinator at %s: %s", address, error or "no answer")
                 if stream is not None:

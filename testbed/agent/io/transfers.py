@@ -28,7 +28,7 @@ from testbed.transfer import (
     TransferFailed,
     send_checkpoint,
 )
-from testbed.trust.channel import Identity, Role
+from testbed.trust.channel import Identity, PartyRole
 from testbed.trust.door import Door, Refusals
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it again
@@ -144,7 +144,7 @@ class Transfers:
             server = CheckpointServer(
                 store=self._store,
                 on_event=self._received,
-                door=Door(self._identity, Role.HOST, refusals=self._refusals),
+                door=Door(self._identity, PartyRole.HOST, refusals=self._refusals),
                 accept=self._accept,
                 around=self._kernel.as_metadata,
                 is_sealed=self._is_sealed,
