@@ -56,10 +56,11 @@ def ordered(core: AgentCore, message: m.ToAgent, now_s: float) -> list[do.Effect
     return core.handle(ev.Received(message), now_s)
 
 
-def sent(core: AgentCore, job: str, sequence: int, host: str, now_s: float, *, ok: bool) -> list[do.Effect]:
-    """A transfer has ended, and may be tried again."""
-    account = m.TransferEnded("t", job, sequence, host, ok, 1, 0, 1.0)
-    return core.handle(ev.SendEnded(account, retryable=True), now_s)
+def failed(
+    core: AgentCore, job: str, sequence: int, host: str, now_s: float, *, retryable: bool = True
+) -> list[do.Effect]:
+    account = m.TransferEnded("t", job, sequence, host, False, 1, 0, 1.0)
+    return core.handle(ev.SendEnded(account, retryable), now_s)
 
 
 def ended(core: AgentCore, outcome: m.Outcome, step: int, now_s: float, **how: Any) -> list[do.Effect]:
@@ -208,16 +209,17 @@ def test_snapshot_of_a_move_that_failed_is_taken_again_after_a_moment() -> None:
 def test_between_two_snapshots_there_is_a_step_however_short_the_interval() -> None:
     core = running()
     ordered(core, m.Protect("a", 1, None, 0.0, 0.01, 0.0), 11.0)
+    core.running["a"].speed = 2.0
     snapshot(core, 1_000_001, 11.2)
-    assert of(core.handle(ev.Woke(), 11.25), do.TakeSnapshot) == []
-    assert of(core.handle(ev.Woke(), 11.31), do.TakeSnapshot)
+    assert of(core.handle(ev.Woke(), 11.24), do.TakeSnapshot) == []
+    assert of(core.handle(ev.Woke(), 11.26), do.TakeSnapshot)
 
 
 def test_transfer_to_a_standby_that_failed_is_reported_and_waits_for_the_next_checkpoint() -> None:
     core = running()
     protect(core, 10.5)
     snapshot(core, 1_000_001, 10.6)
-    assert said(sent(core, "a", 1_000_001, "h2", 11.0, ok=False), m.TransferEnded)
+    assert said(failed(core, "a", 1_000_001, "h2", 11.0), m.TransferEnded)
     assert of(core.handle(ev.Woke(), 12.0), do.StartSending) == []
 
 
@@ -232,12 +234,14 @@ def test_transfer_for_which_a_job_waits_is_tried_again_by_the_last_order_given(o
 
     order(TARGET, 10.5)
     snapshot(core, sequence, 10.6)
-    assert said(sent(core, job, sequence, "h3", 11.0, ok=False), m.TransferEnded) == []
+    assert said(failed(core, job, sequence, "h3", 11.0), m.TransferEnded) == []
     order(to, 11.1)
-    ordered(core, m.Grant(job, "h3", 5e5), 11.1)
+    assert len(ordered(core, m.Grant(job, "h3", 5e5), 11.1)) == 1
+    assert ordered(core, m.Grant(job, "h3", 5e5), 11.1) == []
     assert of(core.handle(ev.Woke(), 11.2), do.StartSending) == []
     [again] = of(core.handle(ev.Woke(), 11.3), do.StartSending)
     assert (again.job, again.destination, again.rate_bytes_per_s) == (job, to, 5e5)
+    assert said(failed(core, job, sequence, "h3", 11.4, retryable=False), m.TransferEnded)
 
 
 def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> None:

@@ -91,7 +91,11 @@ async def test_checkpoint_that_is_being_sent_on_stays_until_its_transfer_has_end
                 return [manifest.sequence for manifest in store.manifests()]
 
             assert await arrives(5) == [5]
-            shipping.begin(do.StartSending("job", 5, vault, 1e6, TrafficClass.PRESYNC), nursery)
+            for _ in range(2):  # given up, it ends while the next one begins
+                shipping.abort("job", "h3")
+                shipping.begin(do.StartSending("job", 5, vault, 1e6, TrafficClass.PRESYNC), nursery)
+                await trio.testing.wait_all_tasks_blocked()
+            assert list(shipping.sends) == [("job", "h3")]
             assert await arrives(6) == [5, 6]
             assert await arrives(7) == [5, 7]
             shipping.abort("job", "h3")

@@ -3,11 +3,13 @@
 from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 import trio.testing
 
+from bpf.layout import ClassId
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
@@ -231,3 +233,15 @@ def test_a_host_that_sends_is_counted_at_every_look_and_what_leaves_it_as_left_s
     sending = ((0.45, lambda seen: seen.sends.update({("job", "h2"): ""})), (0.95, lambda seen: seen.sends.clear()))
     seen = watched(1.5, *sending)  # though nothing leaves
     assert [at_s for at_s, _ in seen.counts] == [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]
+
+
+async def test_what_left_after_a_silence_is_counted_apart_from_it(autojump_clock: object) -> None:
+    kernel: Any = KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path()))
+    counts, found = [0] * 4 * len(ClassId), []
+    kernel.maps = SimpleNamespace(counters=SimpleNamespace(read_words=lambda: [*counts]))
+    for wait_s, left_bytes, idle_at_s in ((0.0, 0, 0.0), (2.0, 300, 1.9), (1.0, 0, 3.0), (1.0, 500, 0.0)):
+        await trio.sleep(wait_s)
+        counts[4 * ClassId.PLANNED] += left_bytes
+        samples = [each.sample for each in kernel.sample([], 0.0, idle_at_s)]
+        found += [(round(sample.period_s, 9), sample.migration_bytes) for sample in samples if sample]
+    assert found == [(1.9, 0), (0.1, 300), (1.0, 0), (1.0, 500)]

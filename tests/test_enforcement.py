@@ -253,6 +253,22 @@ async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_ne
     assert send.guard.readback().pacing_bytes_per_s == paced_rate(2.0 * GRANTED)
 
 
+async def test_goodput_is_what_arrived_over_what_was_allowed_since_the_first_byte(pair, autojump_clock, monkeypatch):
+    monkeypatch.setattr("testbed.agent.io.paced_send.unacknowledged_bytes", lambda _: 1)
+    send, found = paced_send(None, GRANTED), []
+    for sock in pair:  # it connects again
+        send.connected(sock)
+        await trio.sleep(1.0)
+    assert send.allowed_bytes() == pytest.approx(2.0 * GRANTED)
+    send.progressed(1, 0)
+    for wait_s, acknowledged in ((0.4, 1_500_000), (0.6, 1_000_000), (0.0, 1_500_000)):
+        await trio.sleep(wait_s)
+        send.progressed(acknowledged + 1, 0)
+        send.sample()
+        found.append(send.goodput_over_grant())
+    assert found == [None, None, pytest.approx(0.75)], "too short, too little"
+
+
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_socket_is_empty(host, pair):

@@ -6,17 +6,21 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import pytest
+import trio
 
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
 from controller.persistence import journal as journals
+from controller.persistence.etcd import EtcdLog
+from controller.persistence.group_commit import MAX_BYTES, MAX_EVENTS, GroupCommit
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.lines import Deposed, Entry, LogLine
 from experiments.results.events_file import write_events
@@ -144,6 +148,29 @@ def test_who_writes_the_next_line_leads_and_the_one_before_writes_no_more(tmp_pa
     assert [fact for _, fact in read_facts(path)] == [facts.LevelLearned(1.0), facts.LevelLearned(3.0)]
     first.close()
     second.close()
+
+
+async def test_a_slow_log_takes_events_in_bounded_batches_and_nothing_follows_before_they_stand(tmp_path: Path) -> None:
+    batches, stood, held = list[int](), list[int](), list[int]()
+
+    class Slow(EtcdLog):
+        def append(self, entries: Iterable[Entry]) -> int:
+            batches.append(len(list(entries)))
+            held.append(len(stood))
+            return 0
+
+    commit = GroupCommit(Slow([], "one"), Journal(tmp_path / "j.sqlite"), lambda _: None)
+    reasons = [*["soon"] * (MAX_EVENTS + 1), "late" * MAX_BYTES, "soon"]
+    for number, entry in enumerate([*(Entry(1.0, ev.AgentGone("h1", reason)) for reason in reasons), None]):
+        commit.add(entry, partial(stood.append, number))
+    with trio.fail_after(20.0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit.write_all, 60.0)
+            while not (commit.idle and len(stood) > len(reasons)):
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    assert (batches, held) == ([MAX_EVENTS, 1, 1, 1], [0, MAX_EVENTS, MAX_EVENTS + 1, MAX_EVENTS + 2])
+    assert stood == sorted(stood)
 
 
 def test_a_line_that_is_missing_is_named(tmp_path: Path) -> None:

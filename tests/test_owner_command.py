@@ -189,6 +189,7 @@ async def test_owner_who_never_reads_keeps_no_other_waiting(
     with caplog.at_level(logging.INFO), trio.fail_after(20.0):
         async with trio.open_nursery() as nursery:
             await nursery.start(listen_to_owner, path, None, switch, lambda event: None)
+            assert path.stat().st_mode & 0o777 == 0o600
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
                 deaf.bind(str(tmp_path / "deaf"))
                 deaf.setblocking(False)

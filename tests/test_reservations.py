@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from controller.core.admission.schedule import GOODPUT, LAG_S, MARGIN_S, TIMES_MORE, Reservation
 from controller.core.lifecycle.grants import committed, planned, reservations
@@ -66,16 +67,18 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_tha
     assert world.promises() == []
 
 
-def test_the_gpu_that_becomes_free_takes_the_job_whose_notice_ends_first() -> None:
-    world = with_jobs(narrow_campus(3), 3, 1_000_000, policy="reclaimnet+short_notices=false")
-    hosts = [world.jobs[f"j{number}"].host or "" for number in range(3)]
-    for host, notice_s in zip(hosts, (60.0, 40.0), strict=False):
-        world.reclaim(host, notice_s)
+def test_the_gpu_that_becomes_free_takes_the_job_whose_notice_ends_first_and_of_two_the_one_that_fits_fewest() -> None:
+    world = with_jobs(narrow_campus(4), 4, 1_000_000, policy="reclaimnet+short_notices=false")
+    jobs, hosts = world.jobs, world.coordinator.cluster.hosts
+    for name, notice_s, memory_bytes in (("j0", 60.0, 2e9), ("j1", 40.0, 0.0), ("j2", 40.0, 1e9)):
+        jobs[name].spec = replace(jobs[name].spec, memory_bytes=memory_bytes)
+        world.reclaim(jobs[name].host, notice_s)
     world.run(8.0)
-    assert {fact.job for fact in world.of(f.MigrationDegraded)} == {"j0", "j1"}
-    world.cancel("j2")
+    assert {fact.job for fact in world.of(f.MigrationDegraded)} == {"j0", "j1", "j2"}
+    hosts[jobs["j1"].host].reclaim_at_s = hosts[jobs["j2"].host].reclaim_at_s
+    world.cancel("j3")
     world.run(14.0)
-    assert [fact.job for fact in world.of(f.MigrationAdmitted)] == ["j1"]
+    assert [fact.job for fact in world.of(f.MigrationAdmitted)] == ["j2"]
 
 
 def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:

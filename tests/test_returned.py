@@ -93,7 +93,8 @@ def test_of_several_attempts_the_later_file_comes_back_as_its_submitters(
     open_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of an earlier attempt is written through a link of a later one. A folder of root's is not written to."""
-    attempt(open_path, 9, {"first": "9", "both": "9", "sub/x": "9", "far/y": "9"}, {})
+    attempt(open_path, 8, {"first": "8"}, {})
+    attempt(open_path, 9, {"first": "9", "both": "9", "sub/x": "9", "far/y": "9"}, {"link": "first"})
     attempt(open_path, 10, {"both": "10", "other/z": "10"}, {"sub": "other"})
     home = open_path / "home"
     home.mkdir()

@@ -50,6 +50,15 @@ def test_state_that_has_no_parts_any_more_is_not_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "snap").exists()
 
 
+def test_copy_that_finds_no_room_on_the_disk_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "snap").symlink_to("/dev/full")
+    snapshot, told = begun(tmp_path / "snap", 3, [b"abc"])
+    assert snapshot.copy(step=1)
+    snapshot.join()
+    assert "No space left" in told[0].reason
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_memory_of_a_copy_is_given_back(tmp_path: Path) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

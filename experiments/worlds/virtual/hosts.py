@@ -12,7 +12,6 @@ from testbed.agent.core.effects import StartSending
 from testbed.agent.core.stored import StoredCheckpoints
 from testbed.messages import JobSpec, StoredCheckpoint
 
-NONE: Set[int] = frozenset()  # of sequences
 # share of its state that a step of the synthetic workload rewrites, if the job has no value
 DEFAULT_DIRTY = 0.1
 
@@ -81,9 +80,9 @@ class Disk:
     slow_s: float = 0.0  # what each write takes longer than usual
     rotten: set[tuple[str, int]] = field(default_factory=set)  # of those stored, whose bytes are wrong
 
-    def drop(self, job: str, before: int, but: Set[int] = NONE) -> None:
-        """Drop those with a sequence below `before`, `but` for these."""
-        self.stored.forget(job, before, but)
+    def drop(self, job: str, before: int) -> None:
+        """Drop those with a sequence below `before`."""
+        self.stored.forget(job, before)
         if job in self.partial and not self.stored.of(job):
             del self.partial[job]
 

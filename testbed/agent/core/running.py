@@ -134,7 +134,7 @@ class Running:
         again.
         """
         if self.protection is not None:
-            self.protection.standby, self.protection.rate_bytes_per_s = None, 0.0
+            self.protection.standby = None
         if self.migration is not None and self.migration.destination.host == destination.host:
             self.migration.destination = destination
             self.migration.rate_bytes_per_s, self.migration.final_at_s = rate_bytes_per_s, final_at_s
