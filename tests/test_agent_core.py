@@ -137,7 +137,7 @@ def test_hello_lists_the_last_checkpoint_of_each_job_and_as_many_as_a_frame_has_
     assert {known.sequence for known in hello.stored} == {2}
 
 
-def test_hello_lists_the_last_ends_and_an_end_is_listed_until_the_job_is_forgotten() -> None:
+def test_hello_lists_the_last_ends_and_an_end_is_listed_until_the_job_is_forgotten_or_begins_again() -> None:
     core, names = agent(), [f"j{number}" for number in range(MAX_ENDED + 1)]
     for name in names:
         ordered(core, m.StartJob(replace(JOB, name=name), 1, None), 10.3)
@@ -145,8 +145,9 @@ def test_hello_lists_the_last_ends_and_an_end_is_listed_until_the_job_is_forgott
     [hello] = said(core.handle(ev.Connected(), 10.4), m.Hello)
     assert [each.job for each in hello.ended] == names[1:]
     ordered(core, m.Forget(names[-1], 0), 10.5)
+    ordered(core, m.StartJob(replace(JOB, name=names[0]), 2, None), 10.5)
     [hello] = said(core.handle(ev.Connected(), 10.6), m.Hello)
-    assert [each.job for each in hello.ended] == names[:-1]
+    assert [each.job for each in hello.ended] == names[1:-1]
 
 
 def test_the_last_snapshot_of_a_finished_job_is_reported_where_the_job_is_to_go_on() -> None:
@@ -354,7 +355,9 @@ def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:
     assert isinstance(closed[0], do.KillWorkload)
     core = running()
     core.handle(ev.Received(m.StopJob("a", 1, 60.0)), 11.0)
-    assert isinstance(core.handle(ev.Woke(), 11.0 + LEASE_S)[0], do.KillWorkload)
+    assert isinstance(core.handle(ev.Woke(), core.lease.lease_until_s)[0], do.KillWorkload)
+    [told] = said(ended(running(), "killed", 5, 11.0, fenced=True), m.JobEnded)  # by its own watch
+    assert (told.outcome, told.reason) == ("stopped", "the lease lapsed")
 
 
 @pytest.mark.parametrize("order", [m.StopJob("b", 1), m.StopJob("b", 1, 2.0), m.Migrate("b", 1, TARGET, 1e6, 5.0)])

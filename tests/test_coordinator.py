@@ -1,5 +1,6 @@
 """What the coordinator decides, seen from outside: facts recorded and orders given, over real agent cores in memory."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -8,6 +9,7 @@ from controller.core.admission.schedule import GOODPUT
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.grants import close_flow, open_flow, settle
 from controller.core.lifecycle.job_events import MOST_FAILED_STARTS
+from controller.core.lifecycle.offers import to_on_demand
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -105,6 +107,16 @@ def test_floors_that_a_link_no_longer_carries_are_cut_by_one_factor() -> None:
     assert floors == pytest.approx([carried / 3.0, 2.0 * carried / 3.0])
 
 
+def test_of_grants_that_change_those_that_fall_are_sent_first() -> None:
+    core = a_world(4, 0).coordinator
+    for name in ("b", "a"):
+        core.cluster.jobs.add(JobState(job(name)))
+        open_flow(core.cluster, CheckpointFlow(name, "h1", "h2", TrafficClass.PLANNED))
+        effects = core.handle(ev.Woke(), core.cluster.now_s)
+    told = [each.message.job for each in effects if isinstance(each, do.Tell) and isinstance(each.message, m.Grant)]
+    assert told == ["b", "a"]
+
+
 def recovery(name: str, source: str, to: str) -> CheckpointFlow:
     return CheckpointFlow(name, source, to, TrafficClass.PLANNED, sequence=1)
 
@@ -170,6 +182,16 @@ def test_jobs_redirected_to_a_full_on_demand_pool_are_served_in_turn() -> None:
     assert world.coordinator.cluster.backlog == ["d2", "d3"]
     world.run(15.0)
     assert [world.jobs[f"d{n}"].phase for n in range(4)] == [Phase.FINISHED] * 4
+
+
+def test_a_redirected_job_goes_to_the_emptiest_on_demand_host() -> None:
+    cluster, waits = a_world(2, 2).coordinator.cluster, JobState(job("a"))
+    first, second = cluster.ownerless
+    first.spec, second.spec = (replace(host.spec, gpus=2) for host in (first, second))
+    first.jobs["b"] = 1
+    cluster.jobs.add(waits)
+    to_on_demand(cluster, waits)
+    assert waits.host == second.name
 
 
 def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None:

@@ -1,5 +1,7 @@
 """The plan of a campus, and the encoding of its shaping: pure, no kernel."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +10,7 @@ from testbed.emulation.description import shaping
 from testbed.emulation.description.plan import plan
 from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
-from topologies.spec import ResearchReserve
+from topologies.spec import Fabric, ResearchReserve
 
 
 def test_interface_numbers_and_names_are_unique_in_the_fabric() -> None:
@@ -27,6 +29,18 @@ def test_ports_of_a_switch_count_from_one() -> None:
 
 def test_mac_is_made_of_the_address() -> None:
     assert plan(small_campus(1)).host_cables["h1"].b.mac_text == "02:00:0a:00:01:01"
+
+
+def test_reserve_of_an_end_follows_its_rate() -> None:
+    made = plan(small_campus(1))
+    end = made.host_cables["h1"].b
+    faster = made.shape_at(end, 4 * end.shape.rate_bytes_per_s)
+    assert faster.reserve_bytes_per_s == 4 * end.shape.reserve_bytes_per_s > 0
+
+
+def test_a_switch_with_one_trunk_is_a_bridge() -> None:
+    made = plan(replace(small_campus(6, switches=3), fabric=Fabric.OPENVSWITCH))
+    assert (set(made.openflow), {*made.bridges} - {*made.openflow}) == ({"core"}, {"s1", "s2", "s3"})
 
 
 @given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), borrows=st.booleans())

@@ -17,6 +17,7 @@ import typer
 
 from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
+from testbed.emulation.safety.interruption import signals_held
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
 from testbed.linux import enter_network_of
 from tests.live_campus import CLI, command
@@ -97,6 +98,13 @@ def test_signals_end_a_command_with_130_in_a_trio_run_and_outside_and_mininets_p
 
     assert exit_status.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.INTERRUPTED
     assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.INTERRUPTED)
+
+
+def test_a_signal_that_is_ignored_stays_so_while_others_are_held() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with signals_held() as check:
+        signal.raise_signal(signal.SIGHUP)
+        check()
 
 
 def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:

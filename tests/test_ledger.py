@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import identity
-from testbed.emulation.safety import cleaning, ledger
+from testbed.emulation.safety import cleaning, ledger, settings
 from testbed.emulation.safety.cleaning import CleanReport, clean_up, remove_listed
 from testbed.emulation.safety.ledger import Ledger
 from testbed.emulation.safety.living import running_campuses
@@ -123,6 +123,19 @@ def test_ledger_that_cannot_be_cleaned_is_kept(tmp_path: Path) -> None:
     path = dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
     report = clean_up(tmp_path)
     assert report.cleaned == [] and "dead1" in report.failed[0] and path.exists()
+
+
+def test_a_setting_that_a_campus_has_raised_is_known_to_the_next_as_it_was_and_is_never_lowered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, books = tmp_path / "limit", [Ledger(tmp_path / "run", name) for name in ("one1", "two1", "three1")]
+    monkeypatch.setattr(settings, "WANTED", {limit: 100})
+    for book, now in zip(books, (7, 100, 500), strict=True):
+        limit.write_text(f"{now}\n")
+        settings.raise_settings(book)
+        assert int(limit.read_text()) == max(now, 100)
+        assert ledger.read_entries(book.path)[-1]["before"] == "7"
+        book.close()
 
 
 @pytest.mark.skipif(bool(out_of_reach()), reason="the machine's settings cannot be written here")

@@ -149,6 +149,7 @@ def test_each_machine_plans_its_part_and_both_ends_of_a_trunk_between_them_agree
     assert [t.link.a for t in (*north.trunks, *south.trunks)] == ["n1"]
     [a], [b] = north.tunnels, south.tunnels
     assert (a.number, a.here, a.there) == (b.number, b.there, b.here)
+    assert str(a.here) == whole.spec.machines[0].address
     assert (a.end.node, b.end.node) == ("core", "s1")
     ends = {**north.fabric_ends, **south.fabric_ends}
     assert ends == whole.fabric_ends  # the same names, numbers, addresses and shapes as on one machine

@@ -12,6 +12,7 @@ import pytest
 
 from bpf.observer import Histogram, Observation, Observer, bucket_end_us, inode_of
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.fidelity import observed_figures
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, cause_of
 from tests.bpf_machine import in_own_namespace, loaded_or_skip
 from tests.live_campus import CLI
@@ -164,5 +165,6 @@ def test_a_late_move_is_told_whether_the_processor_was_busy_or_a_queue_was_full(
 
 
 def test_observations_of_two_hosts_add_up() -> None:
-    one = Observation(np.arange(505, dtype=np.uint64))
+    one = Observation(np.arange(1, 506, dtype=np.uint64))
     assert ((one + one) - one).words.tolist() == one.words.tolist()
+    assert observed_figures({"h1": one, SWITCHES: one, MACHINE: one})["retransmitted"] == one.retransmitted > 0

@@ -102,7 +102,9 @@ def test_changed_records_are_refused_and_what_came_before_counts(reception: Rece
     assert reception.missing == list(range(good, CHUNKS + 1))
 
 
-def test_a_replayed_connection_opens_under_no_other_key(reception: Reception) -> None:
+def test_a_replayed_connection_opens_under_no_other_key_and_a_record_as_no_other_chunk(reception: Reception) -> None:
+    record, into = memoryview(sealed(key := new_key())[0]), memoryview(bytearray(CHUNK))
+    assert [Opener(key).open(chunk, record, into) for chunk in (1, 0)] == [False, True]
     with pytest.raises(TransferFailed, match="chunk 0 was changed"):
         take(reception, b"".join(sealed(new_key())), Opener(new_key()))
     assert len(reception.missing) == CHUNKS + 1

@@ -1,5 +1,6 @@
 """Names in certificates: who is let in, and who is not, over streams in memory."""
 
+import operator
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -187,6 +188,9 @@ async def test_what_is_renewed_is_shown_from_the_next_connection_on(authority: A
     assert isinstance((await met(head, host))[0], tuple)
     host.renew(Authority.new(CAMPUS).credentials(HOST))
     assert all(map(is_refused, await met(head, host)))
+    shown = head.server, head.desk, head.client
+    head.renew(head.credentials)
+    assert not any(map(operator.is_, shown, (head.server, head.desk, head.client)))
 
 
 async def test_one_direction_ends_and_the_other_goes_on_beneath(authority: Authority) -> None:

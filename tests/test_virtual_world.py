@@ -165,6 +165,8 @@ def test_a_receiver_lacks_what_was_rewritten_since_its_checkpoint_less_what_arri
     disk.partial["a"] = (12, 60.0)
     assert disk.lacks_bytes(checkpoint(2, 12), 0.05) == pytest.approx(40.0)
     assert disk.lacks_bytes(checkpoint(3, 14), 0.05) == pytest.approx(200.0 - 60.0 * 0.9)
+    disk.rotten.add(("a", 1))
+    assert disk.lacks_bytes(checkpoint(3, 14), 0.05) == pytest.approx(1000.0 - 60.0 * 0.9)
     for sequence in (2, 3):
         disk.stored.put(checkpoint(sequence, 12), {1})  # which is being sent on
     assert sorted(disk.stored.of("a")) == [1, 3]

@@ -86,10 +86,10 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
         data = path.read_bytes()
     except FileNotFoundError:
         data = b""
-    for line in data.splitlines(keepends=True):
+    for line in data.splitlines():
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if line.endswith(b"\n") and isinstance(entry, dict) and "kind" in entry:
+            if isinstance(entry, dict) and "kind" in entry:
                 entries.append(entry)
     return entries
 
