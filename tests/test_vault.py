@@ -51,6 +51,9 @@ def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytes
     world.run(world.now_s + 20.0)
     assert at_once(world.now_s + 60.0) == 1
     assert all(any(vault in known.holders for known in job.checkpoints.values()) for job in core.jobs.values())
+    monkeypatch.setattr(second_copy, "SELDOM", inf)  # over links that streams fill
+    world.run(world.now_s + 10.0)
+    assert at_once(world.now_s + 10.0) == 0
     assert world.promises() == []
 
 

@@ -1,6 +1,7 @@
 """No job waits for ever for a word that does not come."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -121,12 +122,14 @@ def test_a_checkpoint_that_arrived_without_a_word_is_ordered_again_and_its_recei
 
 def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None:
     _, to = silent.fetch()
-    asked = 0
+    asked: list[float] = []  # when
     for effects in silent.wakes(1e6):
-        asked += len(orders(effects, m.SendStored))
+        asked += [silent.now_s for _ in orders(effects, m.SendStored)]
         if any(isinstance(e, do.Record) and isinstance(e.fact, f.JobStopped) for e in effects):
             break
-    assert asked >= MAX_ASKED
+    assert len(asked) == MAX_ASKED
+    pauses_s = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses_s[1:] == pytest.approx([2.0 * pause_s for pause_s in pauses_s[:-1]])
     assert silent.job.host != to
     assert to in silent.job.obstacles.unfit
 
