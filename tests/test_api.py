@@ -157,7 +157,7 @@ def test_the_notebook_runs_in_a_kernel_of_this_environment() -> None:
     nbformat.validate(notebook)
 
 
-@pytest.mark.parametrize("marks", [pytest.param(None, marks=live)])
+@pytest.mark.parametrize("marks", [pytest.param(None, marks=[*live, pytest.mark.apart])])
 def test_the_pages_live_part_runs_beside_a_running_event_loop(
     marks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

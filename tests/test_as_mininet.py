@@ -103,7 +103,7 @@ def test_wrong_argument_is_named(name: str, given: Any, said: str) -> None:
 class TestStock:
     """Built by stock classes, in a network namespace of the test's own."""
 
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.apart]
 
     def test_stock_mininet_builds_a_campus_file(self, tmp_path: Path) -> None:
         path = tmp_path / "campus.toml"
@@ -136,7 +136,7 @@ class TestStock:
 class TestStockOpenvSwitch:
     """`mn --switch ovs --controller remote`, with daemons of the test's own, in a network namespace of its own."""
 
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.apart]
 
     def play(self, campus: str, commands: list[str], tmp_path: Path, controller: str = "") -> str:
         mn, after_start = tmp_path / "mn", tmp_path / "commands"

@@ -25,19 +25,22 @@ from controller.persistence.etcd import EtcdLog
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import JournalReplay
 from controller.process import DEPOSED, CoordinatorConfig, _core, run_coordinator
+from controller.warm_up import rehearse
 from experiments.worlds.live.operator import connected
 from testbed import messages as m
 from testbed.agent.core import events as ev
+from testbed.agent.io import coordinator_link
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.linux import CLONE_NEWNET, unshare
 from tests.etcd_members import Members, etcd_members, needs_etcd
-from tests.test_restart_process import JOB, Agent, _NoKernel
+from tests.test_restart_process import JOB, Agent, _NoKernel, spare
 from topologies.presets import three_tier
 
 ADDRESS, PORTS = "10.1.0.1", (7100, 7101)
 LEASE_S = 20.0  # a machine that many share starts a Python in seconds
 DAY_S = 86_400.0
+SPARE = 4  # coordinators that a scenario starts, at most
 CAMPUS = three_tier(1, 1, 0)
 
 
@@ -45,7 +48,7 @@ def config_of(folder: Path, number: int, members: Any, follows: bool) -> Coordin
     """Of one of the two coordinators."""
     return CoordinatorConfig(
         CAMPUS,
-        Protocol(lease_s=LEASE_S),
+        Protocol(lease_s=LEASE_S, heartbeat_s=0.25),
         Queue(),
         1,
         folder / (f"journal-{number}.sqlite" if members else "journal.sqlite"),
@@ -60,13 +63,13 @@ def config_of(folder: Path, number: int, members: Any, follows: bool) -> Coordin
     )
 
 
-def serve(folder: str, number: int, members: Any, follows: bool, ahead_s: float) -> None:
+def serve(folder: Path, number: int, members: Any, follows: bool, ahead_s: float) -> None:
     """A coordinator whose calendar is ahead."""
-    log = os.open(Path(folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
     calendar = time.time
     time.time = lambda: calendar() + ahead_s  # type: ignore[assignment]
-    run_coordinator(config_of(Path(folder), number, members, follows))
+    run_coordinator(config_of(folder, number, members, follows))
 
 
 class Pair:
@@ -76,8 +79,7 @@ class Pair:
         self.folder, self.etcd = folder, etcd
         self.members: list[list[tuple[str, int]]] = [list(etcd.addresses) if etcd else []] * 2
         self.processes: dict[int, Any] = {}
-        self.forks = get_context("forkserver")  # in this namespace; each of its own would import for seconds
-        self.forks.set_forkserver_preload([__name__])
+        self.spare = [spare(serve) for _ in range(SPARE)]
         self.ahead_s = [0.0, 0.0]
         self.agent = Agent()
         self.agent.link = CoordinatorLink(
@@ -88,9 +90,8 @@ class Pair:
         """As the world does: it follows where the other one lives."""
         other = self.processes.get(1 - number)
         follows = other is not None and other.is_alive()
-        given = (str(self.folder), number, self.members[number], follows, self.ahead_s[number])
-        self.processes[number] = self.forks.Process(target=serve, args=given)
-        self.processes[number].start()
+        self.processes[number], begin = self.spare.pop()
+        begin.send((self.folder, number, self.members[number], follows, self.ahead_s[number]))
 
     def leader(self) -> int | None:
         """The one whose socket operators find."""
@@ -359,6 +360,7 @@ ONLY_ETCD = {"etcds_leader_dies", "both_leaders_die", "cut_off_from_etcd"}
 
 def play(name: str, folder: Path, with_etcd: bool) -> None:
     """One scenario, in a namespace of this process's own."""
+    coordinator_link.PARK_WITHIN_S = 0.2  # the agent turns to the one that follows
     unshare(CLONE_NEWNET | 0x20000)  # and mounts
     for argv in (
         ["mount", "--make-rprivate", "/"],
@@ -386,23 +388,24 @@ def play(name: str, folder: Path, with_etcd: bool) -> None:
             print((folder / "log").read_text())
             raise
         finally:
-            for process in pair.processes.values():
+            for process in [*pair.processes.values(), *(process for process, _ in pair.spare)]:
                 process.kill()
 
 
 @pytest.mark.kernel
+@pytest.mark.apart
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
 @pytest.mark.parametrize(
     ("name", "with_etcd"),
     [
         *((name, False) for name in SCENARIOS if name not in ONLY_ETCD),
-        *(pytest.param(name, True, marks=needs_etcd) for name in sorted(ONLY_ETCD)),
-        *(pytest.param(name, True, marks=[needs_etcd, pytest.mark.long]) for name in ("killed", "stopped")),
+        *(pytest.param(name, True, marks=needs_etcd) for name in ("killed", "stopped", *sorted(ONLY_ETCD))),
     ],
 )
 def test_a_coordinator_that_another_one_follows(name: str, with_etcd: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
+    rehearse()  # else each coordinator loads the machine code of decisions
     process = get_context("fork").Process(target=play, args=(name, folder, with_etcd))
     process.start()
     process.join(120)

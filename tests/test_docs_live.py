@@ -14,7 +14,7 @@ from tests.emulation_campuses import kernel
 from tests.live_campus import leftovers
 from topologies import load, three_tier
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.apart]
 
 
 # runs a command of an owner, and prints each function that it calls, when it first does

@@ -31,7 +31,7 @@ from testbed.wire import Codec
 from tests.live_campus import Run, command, live, running
 from topologies.presets import three_tier
 
-pytestmark = [*live, pytest.mark.timeout(150)]
+pytestmark = [*live, pytest.mark.apart, pytest.mark.timeout(150)]
 NOBODY, DAEMON = 65_534, 1
 ROOT = Path(__file__).parents[1]
 HELLO: Codec[m.FromAgent] = Codec(m.FromAgent)

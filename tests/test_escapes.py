@@ -23,6 +23,7 @@ from tests.prisoner import escapes
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.apart,
     pytest.mark.timeout(60),
     pytest.mark.skipif(os.geteuid() != 0 or bool(sandbox.lacks()), reason=f"no whole sandbox here: {sandbox.lacks()}"),
 ]

@@ -65,7 +65,7 @@ def said(net: LiveCampus, host: str, code: str) -> tuple[int, str]:
 
 @pytest.mark.kernel
 class TestCampus:
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.apart]
 
     def test_busy_loop_gets_its_share_of_one_processor(self, net: LiveCampus) -> None:
         status, share = said(net, "h1", BUSY)

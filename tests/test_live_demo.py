@@ -147,6 +147,7 @@ def test_run_that_is_hung_up_on_still_reports_and_leaves_nothing(tmp_path: Path)
     assert leftovers() == []
 
 
+@pytest.mark.apart
 def test_owners_close_their_hosts_whoever_is_dead_and_nobody_else_does(tmp_path: Path) -> None:
     """Mininet's commands work; a member of the owners' group needs no root, and others are told who may.
 
@@ -204,6 +205,7 @@ def test_owners_close_their_hosts_whoever_is_dead_and_nobody_else_does(tmp_path:
     assert "10.1.0.1/8" in text
 
 
+@pytest.mark.apart
 def test_a_command_of_the_shell_ends_with_the_campus_that_is_interrupted(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     script = _script(tmp_path, f"sh sleep 1000 & echo $! > {begun}; wait")

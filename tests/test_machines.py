@@ -184,7 +184,7 @@ def test_a_part_is_named_where_a_campus_has_machines_and_nowhere_else() -> None:
 
 
 class TestKernel:
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.apart]
 
     def test_hosts_of_two_machines_reach_one_another_at_the_trunks_rate(self, tmp_path: Path) -> None:
         with two_machines(tmp_path) as (north, south):

@@ -73,7 +73,7 @@ WALKED = (  # what is typed, and what is printed
     ("ports", "s1 s1-eth1:1 s1-eth2:2 "),
 )
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.apart]
 
 
 def played(name: str, fabric: Fabric = Fabric.BRIDGE, typed: str = "") -> str:

@@ -17,7 +17,7 @@ from tests.live_campus import CLI, Run, command, live, running
 from tests.test_sniffer import SCENARIO
 from topologies.presets import three_tier
 
-pytestmark = [*live, pytest.mark.timeout(150)]
+pytestmark = [*live, pytest.mark.apart, pytest.mark.timeout(150)]
 HOSTS = 3
 
 

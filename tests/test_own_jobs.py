@@ -18,7 +18,7 @@ from tests.live_campus import CLI, Run, command, running
 from tests.test_conventions import completed
 from topologies import three_tier
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.apart]
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 RAISING = """
 from counting import Counting

@@ -75,6 +75,7 @@ def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and
 
 
 @pytest.mark.kernel
+@pytest.mark.apart
 @pytest.mark.campus
 @needs_root
 def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 Each scenario is a process in a network namespace of its own, whose loopback has the address of the campus's one volunteer.
 """
 
+import logging
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from controller.core.model import facts as f
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import read_facts
 from controller.process import CoordinatorConfig, run_coordinator
+from controller.warm_up import rehearse
 from experiments.worlds.live.operator import Operator, connected
 from testbed import messages as m
 from testbed.agent.core import effects as do
@@ -32,7 +35,6 @@ from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
 from testbed.linux import CLONE_NEWNET, unshare
-from topologies.files import dumps, load
 from topologies.presets import three_tier
 
 PORT = 7100
@@ -77,24 +79,18 @@ class Process:
     """A coordinator in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        (folder / "campus.toml").write_text(dumps(three_tier(1, 1, 0)))
-        self.journal, self.socket = folder / "journal.sqlite", folder / "o.sock"
-        self.campus = folder / "campus.toml"
-        self.log = (folder / "log").open("w")
+        self.journal, self.socket, self.log = folder / "journal.sqlite", folder / "o.sock", folder / "log"
         self.lease_s = 3.0
-        self.now: subprocess.Popen[bytes] | None = None
-
-    @property
-    def argv(self) -> list[str]:
-        given = (str(self.campus), self.lease_s, str(self.journal), str(self.socket))
-        return [sys.executable, "-c", f"from {__name__} import serve; serve{given!r}"]
+        self.spare = [spare(serve) for _ in range(3)]
+        self.now: Any = None
 
     def start(self) -> None:
-        self.now = subprocess.Popen(self.argv, stderr=self.log)
+        self.now, begin = self.spare.pop()
+        begin.send((self.lease_s, self.journal, self.socket, self.log))
 
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
-        self.now.send_signal(how)
-        self.now.wait(10)
+        os.kill(self.now.pid, how)
+        self.now.join(10)
 
     async def asked(self, ask: Callable[[Operator], Any]) -> Any:
         """Ask it something, as soon as it listens."""
@@ -117,22 +113,32 @@ class Process:
         return list(read_facts(self.journal)) if self.journal.exists() else []
 
 
-def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
+def serve(lease_s: float, journal: Path, operator: Path, log: Path) -> None:
     """A coordinator with that lease, and a snapshot after every event."""
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     host.SAVE_AFTER_S = 0.0
+    protocol = Protocol(lease_s=lease_s)
     run_coordinator(
-        CoordinatorConfig(
-            load(campus),
-            Protocol(lease_s=lease_s),
-            Queue(),
-            1,
-            Path(journal),
-            Path(operator),
-            "10.1.0.1",
-            PORT,
-            secret=b"x",
-        )
+        CoordinatorConfig(three_tier(1, 1, 0), protocol, Queue(), 1, journal, operator, "10.1.0.1", PORT, secret=b"x")
     )
+
+
+def spare(serve: Callable[..., None]) -> tuple[Any, Connection]:
+    """Return a process that serves when its arguments are sent, and where to send them.
+
+    It is made before Trio runs, by a process that has imported all: that takes others seconds.
+    """
+
+    def served() -> None:
+        logging.getLogger().handlers.clear()  # pytest's, as its errors are
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        serve(*arguments.recv())
+
+    fork = get_context("fork")
+    arguments, begin = fork.Pipe(duplex=False)
+    process = fork.Process(target=served, daemon=True)
+    process.start()
+    return process, begin
 
 
 # ---------------------------------------------------------------- scenarios, in the namespace
@@ -161,7 +167,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     await process.until(f.JobFinished, 1)
     assert agent.started == [("a", 1)]
     # from its snapshot, not from the beginning: it was killed after an event, or before that event's snapshot
-    decided_again = int(re.findall(r"(\d+) events of .* decided again", Path(process.log.name).read_text())[-1])
+    decided_again = int(re.findall(r"(\d+) events of .* decided again", process.log.read_text())[-1])
     assert decided_again <= 1 < len(process.facts())
 
 
@@ -228,15 +234,16 @@ def play(name: str, folder: Path) -> None:
     try:
         trio.run(_play, name, process, clock=MonotonicClock())
     finally:
-        if process.now is not None and process.now.poll() is None:
-            process.end()
-        process.log.close()
+        for each in [process.now, *(each for each, _ in process.spare)]:
+            each.kill()
 
 
 @pytest.mark.kernel
+@pytest.mark.apart
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_a_coordinator_that_is_killed_and_started_again(name: str, tmp_path: Path) -> None:
+    rehearse()  # else each coordinator loads the machine code of decisions
     process = get_context("fork").Process(target=play, args=(name, tmp_path))
     process.start()
     process.join(100)

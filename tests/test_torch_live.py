@@ -23,7 +23,7 @@ from tests.emulation_campuses import kernel
 from tests.live_campus import Run, command, running
 
 NEEDED = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch: the extra 'torch'")
-pytestmark = [*kernel, NEEDED, pytest.mark.extra, pytest.mark.timeout(300)]
+pytestmark = [*kernel, pytest.mark.apart, NEEDED, pytest.mark.extra, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 JOB = "transformer"
 
