@@ -15,15 +15,18 @@ interrupted() {
 }
 none_is_fine() { [ "$1" -eq 0 ] || [ "$1" -eq 5 ]; } # 5: no test was selected
 
+# those that have such tests (tests/conftest.py checks that none is missing): others would only be imported
+files=$(grep -lE 'mark\.(kernel|alone)|^from tests\.(emulation_campuses|live_campus) import' tests/test_*.py)
+
 $sudo true # asks for a password before there are two that might
 trap interrupted INT TERM HUP
 export -f run
 export sudo python within
 chrt --idle 0 bash -c 'run -n auto --dist loadfile -m "not (kernel or alone) and ($1)"' - "$marks" >"$logs/shared-tests.txt" 2>&1 &
 shared=$!
-within=tests/apart.sh run -o cache_dir=.pytest_cache/apart -m "apart and ($marks)" >"$logs/apart-tests.txt" 2>&1 &
+within=$($sudo tests/apart.sh true && echo tests/apart.sh) run -o cache_dir=.pytest_cache/apart -m "apart and ($marks)" $files >"$logs/apart-tests.txt" 2>&1 &
 apart=$!
-run -o cache_dir=.pytest_cache/serial -m "(kernel or alone) and not apart and ($marks)" &
+run -o cache_dir=.pytest_cache/serial -m "(kernel or alone) and not apart and ($marks)" $files &
 wait $!
 serial=$?
 [ $serial -eq 2 ] && interrupted # by Ctrl-C

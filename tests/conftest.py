@@ -1,11 +1,13 @@
-"""Profiles of hypothesis, and the rule that tests marked `kernel` or `alone` never run in parallel (`tests/all.sh`).
+"""Profiles of hypothesis, and the rule that tests marked `kernel` or `alone` run one after another (`tests/all.sh`).
 
-Kernel tests share namespaces, pinned maps and ledgers; `alone` ones watch spans of real time that a busy machine stretches.
+Kernel tests share pinned maps and ledgers, but for those marked `apart`, which have others; `alone` ones watch spans of real time
+that a busy machine stretches.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -81,6 +83,14 @@ def world() -> Iterator[World]:
     made = a_world()
     yield made
     assert [breach for breach in made.promises() if made.checks] == []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fails where tests marked `kernel` or `alone` are in a file that `tests/all.sh` does not take for one of theirs."""
+    theirs = re.compile(r"mark\.(kernel|alone)|^from tests\.(emulation_campuses|live_campus) import", re.MULTILINE)
+    for path in {item.path for item in items if any(map(item.get_closest_marker, ("kernel", "alone")))}:
+        assert theirs.search(path.read_text()), path
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

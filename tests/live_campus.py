@@ -70,6 +70,11 @@ class Run:
         self.wait_until(lambda: len(found()) >= least, timeout_s=60.0)
         return found()[-1]
 
+    def log_of(self, job: str) -> str:
+        """What the first attempt of a job has printed so far: without a command, which takes as long as some steps."""
+        path = self.out / f"logs/jobs/{job}.1.log"
+        return path.read_text() if path.exists() else ""
+
     def wait_until_it_answers(self) -> None:
         """Until its coordinator says which jobs there are; before it listens no command is started to ask."""
         self.wait_until(lambda: any(Path(default_root()).glob("*/coordinator.sock")), timeout_s=60.0)

@@ -94,7 +94,7 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
         try:
             accepted = command("submit", *(f"{name}.toml" for name in SUBMITTED))
             assert accepted.returncode == 0, accepted.stderr
-            run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
+            run.wait_until(lambda: "step 5\n" in run.log_of("counting"))
             host = run.wait_for(f.JobRunning, job="counting").host
             assert command("reclaim", host).returncode == 0
             assert switch_of(host)["mode"] == "isolate"
@@ -218,7 +218,7 @@ def check_an_array(run: Run) -> None:
 
 def check_moves_and_cancellation(run: Run) -> None:
     """The endless job is moved twice, with notice and without, and cancelled on its third host."""
-    run.wait_until(lambda: "step 20:" in command("logs", "endless").stdout)
+    run.wait_until(lambda: "step 20:" in run.log_of("endless"))
     first = host_of("endless")
     assert command("reclaim", first, "--notice", "5").returncode == 0
     second = run.wait_for(f.JobRunning, job="endless", attempt=2).host
@@ -257,7 +257,7 @@ def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
         run.wait_until_it_answers()
         assert command("submit", "knows_nothing.toml").returncode == 0
-        run.wait_until(lambda: "up to 20000\n" in command("logs", "knows_nothing").stdout)
+        run.wait_until(lambda: "up to 20000\n" in run.log_of("knows_nothing"))
         host = next(line for line in command("jobs").stdout.splitlines() if "knows" in line).split()[5]
         assert command("reclaim", host, "--notice", "15").returncode == 0
         followed = command("logs", "knows_nothing", "--follow").stdout
@@ -275,7 +275,7 @@ def test_the_first_job_of_the_page_goes_on_from_a_checkpoint(tmp_path: Path, mon
     with running(tmp_path / "out", "up", "--hosts", "4", "--script", str(tmp_path / "commands")) as run:
         run.wait_until_it_answers()
         assert command("submit", "counting.toml").returncode == 0
-        run.wait_until(lambda: "step 20\n" in command("logs", "counting").stdout)
+        run.wait_until(lambda: "step 20\n" in run.log_of("counting"))
         assert command("reclaim", run.wait_for(f.JobRunning, job="counting").host).returncode == 0
         followed = command("logs", "counting", "--follow").stdout
         over.touch()

@@ -79,11 +79,11 @@ def test_a_sniffer_on_every_cable_finds_nothing_it_knows(tmp_path: Path, transfe
         run.wait_until(lambda: run.pids("coordinator") and run.count(f.JobRunning))
         with overheard(run, tmp_path) as files:
             began = run.count(f.CheckpointCompleted)
-            run.wait_until(lambda: run.count(f.CheckpointCompleted) >= began + 4)
+            run.wait_until(lambda: run.count(f.CheckpointCompleted) >= began + 2)
             pieces = of_checkpoints(run.ledger()[0]["id"])
             time.sleep(1.0)
         seen = b"".join(file.read_bytes() for file in files)
-    assert len(seen) > 4_000_000, "of four checkpoints"
+    assert len(seen) > 4_000_000, "of two checkpoints, at both ends"
     found = [word for word in WORDS if word in seen]
     read = sum(piece in seen for piece in pieces)
     if transfers == "plain":
