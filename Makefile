@@ -11,7 +11,7 @@ OURS := reclaimnet.py bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-extras test-long test-stock-kernel signals measure evidence storm lint sizes virtual-size clean-build docs
+.PHONY: setup demo test test-all test-extras test-long test-stock-kernel signals measure evidence storm lint sizes virtual-size clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -70,12 +70,18 @@ $(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numeri
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
+test: MARKS = not long and not extra
 test: $(VENV)/.ready
 	$(MAKE) -j2 --output-sync $(OBJECTS) $(VENV)/.compiled lint
 	@$(BIN)/python -m compileall -q -j 0 $(OURS) tests
 	@# what of the libraries is imported is compiled then, but by root it would be root's
 	@$(if $(SUDO),$(libraries))
-	tests/all.sh "not long and not extra" $(SUDO)
+	tests/all.sh "$(MARKS)" $(SUDO)
+
+# of `test` and `test-extras`: what takes a core fills the waits of what takes time
+test-all: $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
+	@$(libraries)
+	$(MAKE) test MARKS="not long"
 
 # tests marked `extra`: PyTorch, Chromium, bcc, Dask, the wheel
 test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch

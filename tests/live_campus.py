@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,19 +53,23 @@ class Run:
                 pytest.fail(f"waited in vain; status {self.process.poll()}:\n{self.finish_text()}")
             time.sleep(0.05)
 
+    def facts(self, kind: type) -> list[Any]:
+        """Those of that kind that its journal holds so far."""
+        with suppress(NoJournal):  # not begun
+            return [fact for _, fact in read_facts(self.out / "journal.sqlite") if isinstance(fact, kind)]
+        return []
+
     def count(self, kind: type) -> int:
-        """How many facts of that kind its journal holds so far."""
-        try:
-            return sum(isinstance(fact, kind) for _, fact in read_facts(self.out / "journal.sqlite"))
-        except NoJournal:  # not begun
-            return 0
+        """How many of them there are."""
+        return len(self.facts(kind))
 
     def wait_for(self, kind: type, least: int = 1, **named: Any) -> Any:
         """The last of the facts of the kind that have these fields, as soon as there are so many."""
 
         def found() -> list[Any]:
-            facts = (fact for _, fact in read_facts(self.out / "journal.sqlite") if isinstance(fact, kind))
-            return [fact for fact in facts if all(getattr(fact, key) == value for key, value in named.items())]
+            return [
+                fact for fact in self.facts(kind) if all(getattr(fact, key) == value for key, value in named.items())
+            ]
 
         self.wait_until(lambda: len(found()) >= least, timeout_s=60.0)
         return found()[-1]

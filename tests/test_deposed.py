@@ -22,7 +22,7 @@ import trio
 from controller.core.model import facts as f
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.etcd import EtcdLog
-from controller.persistence.journal import Journal, read_facts
+from controller.persistence.journal import Journal, NoJournal, read_facts
 from controller.persistence.recovery import JournalReplay
 from controller.process import DEPOSED, CoordinatorConfig, _core, run_coordinator
 from controller.warm_up import rehearse
@@ -130,7 +130,10 @@ class Pair:
         return sorted(self.folder.glob("journal*.sqlite"))
 
     def facts(self) -> list[Any]:
-        found = [[fact for _, fact in read_facts(path)] for path in self.journals]
+        found = []
+        for path in self.journals:
+            with suppress(NoJournal):  # not begun
+                found.append([fact for _, fact in read_facts(path)])
         return max(found, key=len, default=[])
 
     def count(self, kind: type) -> int:

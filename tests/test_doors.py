@@ -21,7 +21,6 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.host import AGENT_PORT
-from controller.persistence.journal import read_facts
 from testbed import messages as m
 from testbed.agent.config import DATA_PORT
 from testbed.emulation.safety.cleaning import marked_processes
@@ -76,10 +75,6 @@ def as_nobody(script: str, *arguments: object, network: int | None = None, group
 
 def network_of(run: Run, host: str) -> int:
     return namespace_pids(the_campus(run))[host]
-
-
-def facts_of(run: Run, kind: type) -> list[Any]:
-    return [fact for _, fact in read_facts(run.out / "journal.sqlite") if isinstance(fact, kind)]
 
 
 def the_campus(run: Run) -> RunningCampus:
@@ -137,8 +132,9 @@ def test_what_a_journal_holds_opens_nothing_and_without_a_key_nobody_is_heard(ca
     """Its reader finds no key, and no number by which an agent is known. Neither the plain Hello nor one by TLS is read."""
     with closing(sqlite3.connect(f"file:{campus.out}/journal.sqlite?mode=ro", uri=True)) as journal:
         assert [journal.execute(query).fetchall() for query in SECRETS] == [[], []]
-    with_number = [fact for _, fact in read_facts(campus.out / "journal.sqlite") if isinstance(fact, f.HostJoined)]
-    hello = m.Hello("h1", next(fact.incarnation for fact in with_number if fact.host == "h1"), 1, [], [], [], True)
+    hello = m.Hello(
+        "h1", next(fact.incarnation for fact in campus.facts(f.HostJoined) if fact.host == "h1"), 1, [], [], [], True
+    )
     says = """
         import json, socket, ssl, sys
         answers = []
@@ -202,7 +198,7 @@ def test_a_flood_of_handshakes_is_refused_and_nobody_else_notices(campus: Run) -
         assert not flood.done()
         sent = flood.result()
     assert sent > 600
-    campus.wait_until(lambda: sum(fact.times for fact in facts_of(campus, f.PeersRefused)) > sent / 2)
+    campus.wait_until(lambda: sum(fact.times for fact in campus.facts(f.PeersRefused)) > sent / 2)
     assert campus.count(f.HostLost) == lost
 
 

@@ -50,13 +50,17 @@ def test_a_program_without_root_prints_what_its_docstring_says(words: str, tmp_p
     assert re.search(VIRTUAL[words], run(words, tmp_path))
 
 
-@pytest.mark.parametrize("words", [pytest.param(words, marks=[*kernel, pytest.mark.apart, pytest.mark.campus]) for words in LIVE])
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, marks=[*kernel, pytest.mark.apart, pytest.mark.campus]) for words in LIVE]
+)
 def test_a_program_that_builds_a_campus_prints_what_its_docstring_says(words: str, tmp_path: Path) -> None:
     printed = run(words, tmp_path)
     assert re.search(LIVE[words], printed), printed
 
 
-@pytest.mark.parametrize("words", [pytest.param("cut_trunk", marks=[*kernel, pytest.mark.apart, pytest.mark.campus, no_fabric])])
+@pytest.mark.parametrize(
+    "words", [pytest.param("cut_trunk", marks=[*kernel, pytest.mark.apart, pytest.mark.campus, no_fabric])]
+)
 def test_a_cut_that_is_drained_first_loses_no_ping(words: str, tmp_path: Path) -> None:
     printed = run(words, tmp_path)
     assert re.search(r"unannounced: \d+ of 400 pings lost(.*\n)+drained first: 0 of 400", printed), printed

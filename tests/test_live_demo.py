@@ -94,7 +94,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
-@pytest.mark.long
 def test_pool_of_agents_comes_back_and_a_coordinator_that_dies_again_and_again_with_its_disk_full(
     small_disk: Path,
 ) -> None:
@@ -260,7 +259,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
 
 
 @needs_etcd
-@pytest.mark.parametrize("journal", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
+@pytest.mark.parametrize("journal", ["sqlite", "etcd"])
 def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path, journal: str) -> None:
     """No job stops for it, no checkpoint completes twice, and both journals lead to the same facts."""
     demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=25.0, seed=3)

@@ -245,7 +245,6 @@ class TestKernel:
             assert "0% packet loss" in north.cmd("h1 ping -c 2 -i 0.2 10.0.0.1")
 
     @pytest.mark.campus
-    @pytest.mark.long
     def test_a_job_moves_between_machines_and_outlives_one(self, tmp_path: Path) -> None:
         for name, text in (("two.toml", TWO), ("run.toml", SCENARIO), ("job.toml", JOB), ("wait", "sh sleep 200\n")):
             (tmp_path / name).write_text(text)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +23,7 @@ from msgspec import structs
 from controller import host
 from controller.core.model import facts as f
 from controller.core.parameters import Protocol, Queue
-from controller.persistence.journal import read_facts
+from controller.persistence.journal import NoJournal, read_facts
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import rehearse
 from experiments.worlds.live.operator import Operator, connected
@@ -110,7 +110,9 @@ class Process:
         return found
 
     def facts(self) -> list[tuple[float, Any]]:
-        return list(read_facts(self.journal)) if self.journal.exists() else []
+        with suppress(NoJournal):  # not begun
+            return list(read_facts(self.journal))
+        return []
 
 
 def serve(lease_s: float, journal: Path, operator: Path, log: Path) -> None:
