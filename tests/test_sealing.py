@@ -49,8 +49,8 @@ def sealed(key: bytes, data: bytes = DATA) -> Records:
     sealer, records = Sealer(key), []
     for chunk in (*range(-(-len(data) // CHUNK)), END):
         plain = b"" if chunk == END else small.span(data, chunk)
-        record = bytearray(len(plain) + TAG_BYTES)
-        sealer.seal(chunk, memoryview(plain), memoryview(record))
+        record = bytearray(plain + bytes(TAG_BYTES))
+        sealer.seal(chunk, memoryview(record))
         records.append(bytes(record))
     return records
 

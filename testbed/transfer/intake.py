@@ -13,7 +13,7 @@ whose large folios make one splice cheap and many page faults dear, it is 1.5 to
 of its own gains nothing where the sender has the other core. But a file in memory that an earlier reception left mapped
 (`Reception.memory`) takes the bytes from the socket by themselves: no pipe, no page to look up, a quarter faster.
 
-Sealed chunks come into a buffer, a record at a time. They are decrypted into the mapping, or into a second buffer that is
+Sealed chunks come into a buffer, a record at a time. They are decrypted into the mapping, or in the buffer, which is
 written to the file. None is hashed before its tag was right.
 
 A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and
@@ -123,7 +123,6 @@ class Intake:
     def _take_sealed(self, chunks: list[int], opener: Opener) -> None:
         manifest, reception = self._reception.manifest, self._reception
         record = memoryview(bytearray(manifest.chunk_bytes + TAG_BYTES))
-        plain = memoryview(bytearray(manifest.chunk_bytes))
         for chunk in (*chunks, END):
             offset, length = (0, 0) if chunk == END else manifest.span(chunk)
             rest = record[: length + TAG_BYTES]
@@ -132,7 +131,7 @@ class Intake:
                 rest = rest[moved:]
                 self._count(moved)
             memory = reception.memory
-            into = plain[:length] if memory is None else memory[offset : offset + length]
+            into = record[:length] if memory is None else memory[offset : offset + length]
             if not opener.open(chunk, record[: length + TAG_BYTES], into):
                 what = "the end" if chunk == END else f"chunk {chunk}"
                 raise TransferFailed(f"the sealed record of {what} was changed on its way", retryable=True)

@@ -41,10 +41,10 @@ class _Records:
 class Sealer(_Records):
     """The sender's records of one connection."""
 
-    def seal(self, chunk: int, plain: memoryview, record: memoryview) -> None:
-        """Fill `record`, TAG_BYTES longer than `plain`, with the next record."""
+    def seal(self, chunk: int, record: memoryview) -> None:
+        """Make a chunk, with TAG_BYTES of room behind it, the next record."""
         nonce, associated = self._next(chunk)
-        self._cipher.encrypt_into(nonce, plain, associated, record)
+        self._cipher.encrypt_into(nonce, record[:-TAG_BYTES], associated, record)
 
 
 class Opener(_Records):
