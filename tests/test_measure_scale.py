@@ -92,25 +92,56 @@ def test_each_size_is_played_plain_and_with_names_and_judged_beside_its_own_goal
 ) -> None:
     played = list[tuple[object, ...]]()
 
-    def play(module: str, hosts: int, seconds: float, kind: str, folder: Path, transfers: str) -> dict[str, object]:
-        played.append((hosts, kind, transfers))
-        slow = 1.0 if transfers == "plain" else 3.0
+    def play(module: str, hosts: int, seconds: float, kind: str, folder: Path, *ways: str) -> dict[str, object]:
+        played.append((hosts, kind, *ways))
+        slow = 1.0 if ways == ("plain", "sqlite") else 3.0
         figures = {
             "agents_registered_s": slow,
             "memory_bytes": 1e8 * slow,
             "cpu_agents": 0.08,
             "decisions_p99_s": 0.001,
+            "writes_p99_s": 0.02,
         }
         return {**figures, "valid": True, "broken": [], "reasons": []}
 
     monkeypatch.setattr(trust, "in_fresh_process", play)
-    result = trust.measure(Run(tmp_path, hosts=(54, 500)))
-    assert len(set(played)) == 8
+    result = trust.measure(Run(tmp_path, quick=True, hosts=(54, 500)))
+    assert len(set(played)) == 6
+    assert [each for each in played if each[1] == "work"] == [
+        (500, "work", "plain", "sqlite"),
+        (500, "work", "sealed", "etcd"),
+    ]
     goals = {goal.what: goal.met for goal in trust.goals(result)}
     assert goals["54 hosts: registered"] is goals["500 hosts: memory of idle agents"] is False
     assert goals["500 hosts: registered"] is goals["500 hosts: decision, p99"] is True
-    assert "registered 1.00 s 3.00 s" in shown(trust.tables(result))
+    assert goals["500 hosts: effect after commit, p99"] is False
+    assert goals["measure failover"] is None
+    assert "500, work, all 0 0.0010 s 0.0200 s" in shown(trust.tables(result))
     assert json.loads((tmp_path / "trust.json").read_text()) == result
+
+
+def test_what_fails_leaves_the_other_figures_and_gives_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(module: str, hosts: int, seconds: float, kind: str, folder: Path, *ways: str) -> dict[str, object]:
+        if kind == "work":
+            raise SetupError("etcd is missing")
+        late = ["p99 of timer lateness"] if hosts == 500 else []
+        return {"agents_registered_s": 1.0, "valid": not late, "broken": [], "reasons": late}
+
+    def fails(run: Run) -> dict[str, object]:
+        raise SetupError("no room")
+
+    monkeypatch.setattr(trust, "in_fresh_process", play)
+    for name in trust.PARTS:
+        monkeypatch.setattr(trust._module(name), "measure", fails)
+    goals = {goal.what: goal for goal in trust.goals(trust.measure(Run(tmp_path)))}
+    assert goals["54 hosts: registered"].met is True
+    late = goals["500 hosts: registered"]
+    assert (late.met, late.measured) == (None, "1.00 s; p99 of timer lateness")
+    assert goals["500 hosts: reasons why the run at work is invalid"].met is False
+    assert goals["500 hosts: decision, p99"].measured == "etcd is missing"
+    assert goals["measure transfer"].measured == "no room"
 
 
 @pytest.mark.kernel

@@ -17,7 +17,7 @@ BENCHMARKS = {
     "rates": (240.0, "goodput over grant: pacing, paper A's drop bucket, HTB classes, nothing"),
     "fabric": (180.0, "kernel bridges beside Open vSwitch; gaps when trunks are cut"),
     "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
-    "trust": (300.0, "names and TLS beside plain conversations: registration, memory, processors, decisions"),
+    "trust": (300.0, "names, sealed bytes, a log in etcd beside plain: registration, memory, decisions"),
     "snapshots": (120.0, "pause of a job for a snapshot: stop or copy"),
     "jobs": (60.0, "a job's start: a bare fork, namespaces, the whole sandbox"),
     "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),

@@ -44,15 +44,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Order to a benchmark: the folder for its files, and its length. `hosts`: sizes of campuses, where it builds some.
-
-    `sealed`: the transfer with sealed chunks, too.
-    """
+    """Order to a benchmark: the folder for its files, and its length. `hosts`: sizes of campuses, where it builds some."""
 
     folder: Path
     quick: bool = False
     hosts: tuple[int, ...] = ()
-    sealed: bool = False
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
 
     def each(self, items: Iterable[T], named: Callable[[T], str] = str) -> Iterator[T]:

@@ -134,11 +134,14 @@ def goals(result: Result) -> Iterator[Goal]:
         yield at_size(Goal(what, f"<= {shape.format(goal)}", shape.format(found), met), run["hosts"])
 
 
-def play(hosts: int, seconds: float, kind: str, folder: Path, transfers: str = "sealed") -> dict[str, Any]:
-    """Play one run, `transfers` as a scenario's, and return its figures. Needs root."""
+def play(
+    hosts: int, seconds: float, kind: str, folder: Path, transfers: str = "sealed", journal: str = "sqlite"
+) -> dict[str, Any]:
+    """Play one run, `transfers` and `journal` as a scenario's, and return its figures. Needs root; etcd has a standby."""
     from experiments.worlds.live.run import run_live
 
-    scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=Trust(transfers))
+    trust = Trust(transfers, journal, standby=journal == "etcd")
+    scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=trust)
     with Path(os.devnull).open("w") as nowhere:
         unseen = partial(Live, scenario, Console(file=nowhere))
         played = run_live(scenario, generate(scenario), folder, unseen)
@@ -196,5 +199,5 @@ def tables(result: Result) -> Iterator[Table | str]:
 
 
 if __name__ == "__main__":
-    size, length, how, where, *transfers = sys.argv[1:]
-    print(json.dumps(play(int(size), float(length), how, Path(where), *transfers)))
+    size, length, how, where, *trusting = sys.argv[1:]
+    print(json.dumps(play(int(size), float(length), how, Path(where), *trusting)))

@@ -9,7 +9,7 @@ transfer's rate over that of the bare one just before it. Files lie on tmpfs: no
             was dropped, whose file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one
             that the receiver has: every chunk moves, is verified, and the file is synced and renamed before "stored"
 
-With `--sealed` pairs of the stored kind follow, chunks sealed and not: as fast as they go, then paced at 1 Gbit/s. The
+Pairs of the stored kind follow, chunks sealed and not: as fast as they go, then paced at 1 Gbit/s. The
 processor time of both ends is from the connection's beginning to its end.
 """
 
@@ -73,7 +73,7 @@ def measure(run: Run) -> dict[str, Any]:
             sender.order(do="snapshot", sequence=number)
             rates = {kind: _transfer(sender, receiver, kind, number)["bytes_per_s"] for kind in KINDS}
             rows.append({"round": number, "bytes_per_s": rates, "ratio": rates["stored"] / rates["bare"]})
-        sealed = _sealed_beside_plain(sender, receiver, len(rows), rounds) if run.sealed else {}
+        sealed = _sealed_beside_plain(sender, receiver, len(rows), rounds)
         receiver.order(do="close")
     kept = rows[WARM_UP_ROUNDS:]
     medians = {kind: float(statistics.median(row["bytes_per_s"][kind] for row in kept)) for kind in KINDS}

@@ -1,71 +1,111 @@
-"""The cost of names and TLS in a live campus: the same runs with certificates and without, one after the other.
+"""The cost of trust in a live campus: names, sealed transfers, sandboxed jobs and fail-over, each beside what is without.
 
-Each size is played idle and at work, as `scale` plays it, and each of them twice: all conversations by TLS with both ends'
-certificates and sealed transfers, and all of them plain, as before. *Registered* is from the moment at which the campus
-stands to the last agent's Hello. Memory and processors are those of the idle agents. The decision is at work.
+Each size is played idle, and the largest goal's size at work, as `scale` plays it: half of the hosts have a job. *Plain* has no
+certificates. *Sealed* has TLS with both ends' certificates and sealed transfers. *All* also has its log in etcd and a standby;
+jobs are in their sandbox always. *Registered* is from the moment at which the campus stands to the last agent's Hello. An effect
+after commit waits for its line in the log. A whole run adds the benchmarks of transfers, starts of jobs and take-overs.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from rich.table import Table
 
 from experiments.benchmarks import scale
-from experiments.benchmarks.frame import Goal, Result, Run, in_fresh_process, table_of, write_json
+from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, in_fresh_process, table_of, write_json
+from testbed.errors import TestbedError
 
-SIZES, QUICK_SIZES = (54, 500), (54,)
-IDLE_S, WORK_S, QUICK_WORK_S = 20.0, 90.0, 30.0
-KINDS = ("plain", "sealed")
-# (which run, figure, format) and goals by size, on two processors
-FIGURES = {
-    "registered": ("idle", "agents_registered_s", "{:.2f} s", {54: 1.6, 500: 3.5}),
-    "memory of idle agents": ("idle", "memory_bytes", "{:.3g} bytes", {500: 280e6}),
-    "processors of idle agents": ("idle", "cpu_agents", "{:.3f}", {500: 0.09}),
-    "decision, p99": ("work", "decisions_p99_s", "{:.4f} s", {500: 0.006}),
-}
+SIZES = (54, GOAL_HOSTS)
+IDLE_S, WORK_S, QUICK_WORK_S = 15.0, 300.0, 60.0
+WAYS = {"plain": ("plain", "sqlite"), "sealed": ("sealed", "sqlite"), "all": ("sealed", "etcd")}
+PLAYED = {"idle": ("plain", "sealed"), "work": ("plain", "all")}  # the last of each is judged
+PARTS = ("transfer", "jobs", "failover")  # `measure all` has them beside this one
+# (figure, kind of run, key, format, goals by size), on two processors
+FIGURES = (
+    ("registered", "idle", "agents_registered_s", "{:.2f} s", {54: 1.6, GOAL_HOSTS: 3.5}),
+    ("memory of idle agents", "idle", "memory_bytes", "{:.3g} bytes", {GOAL_HOSTS: 280e6}),
+    ("processors of idle agents", "idle", "cpu_agents", "{:.3f}", {GOAL_HOSTS: 0.09}),
+    ("reasons why the run at work is invalid", "work", "faults", "{:.0f}", {GOAL_HOSTS: 0}),
+    ("decision, p99", "work", "decisions_p99_s", "{:.4f} s", {GOAL_HOSTS: 0.006}),
+    ("effect after commit, p99", "work", "writes_p99_s", "{:.4f} s", {GOAL_HOSTS: 0.018}),
+)
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Play each size; what is done is written after each. CommandFailed if a run cannot be played."""
-    sizes = run.hosts or (QUICK_SIZES if run.quick else SIZES)
+    """Play each size and kind, then the parts; what is done is written after each, with the reason of what fails."""
     lengths_s = {"idle": IDLE_S, "work": QUICK_WORK_S if run.quick else WORK_S}
-    rows: list[dict[str, Any]] = []
-    for hosts in run.each(sizes, "{} hosts".format):
-        row: dict[str, Any] = {"hosts": hosts}
-        for transfers in KINDS:
-            row[transfers] = {
-                kind: in_fresh_process(
-                    scale.__name__, hosts, length_s, kind, run.folder / f"{kind}-{transfers}-{hosts}", transfers
-                )
-                for kind, length_s in lengths_s.items()
-            }
-        rows.append(row)
-        write_json(run.folder / "trust.json", {"runs": rows})
-    return {"runs": rows}
+    plays = [
+        (hosts, kind, way)
+        for hosts in run.hosts or SIZES
+        for kind, ways in PLAYED.items()
+        for way in ways
+        if kind == "idle" or hosts == GOAL_HOSTS
+    ]
+    runs: list[dict[str, Any]] = []
+    found: dict[str, Any] = {"runs": runs, "parts": {}}
+    for hosts, kind, way in run.each(plays, lambda play: " ".join(map(str, play))):
+        folder = run.folder / f"{kind}-{way}-{hosts}"
+        figures = _or_why(in_fresh_process, scale.__name__, hosts, lengths_s[kind], kind, folder, *WAYS[way])
+        figures["faults"] = len(figures["reasons"] + figures["broken"])
+        runs.append({"hosts": hosts, "kind": kind, "way": way, **figures})
+        write_json(run.folder / "trust.json", found)
+    for name in PARTS if not run.quick else ():
+        part = replace(run, folder=run.folder / name)
+        part.folder.mkdir(parents=True, exist_ok=True)
+        found["parts"][name] = _or_why(_module(name).measure, part)
+        write_json(run.folder / "trust.json", found)
+    return found
+
+
+def _or_why(work: Callable[..., dict[str, Any]], *words: object) -> dict[str, Any]:
+    try:
+        return work(*words)
+    except TestbedError as error:
+        return {"valid": False, "reasons": [str(error)], "broken": []}
+
+
+def _module(name: str) -> Any:
+    return import_module(f"{__package__}.{name}")
 
 
 def goals(result: Result) -> Iterator[Goal]:
-    """Yield each figure with certificates beside its goal, where its size has one."""
-    for row in result["runs"]:
-        for what, (kind, key, shape, limits) in FIGURES.items():
-            if (limit := limits.get(row["hosts"])) is not None:
-                found = row["sealed"][kind].get(key, math.nan)
-                met = found <= limit if row["sealed"]["work"]["valid"] else None
-                yield Goal(f"{row['hosts']} hosts: {what}", f"<= {shape.format(limit)}", shape.format(found), met)
+    """Yield each figure beside its goal, and what cannot be judged with the reason."""
+    runs = {(run["hosts"], run["kind"], run["way"]): run for run in result["runs"]}
+    for what, kind, key, shape, limits in FIGURES:
+        for hosts, limit in limits.items():
+            run = runs.get((hosts, kind, PLAYED[kind][-1]), {"valid": False, "reasons": ["not played"], "broken": []})
+            shown = [shape.format(run[key])] if key in run else []
+            met = run[key] <= limit if shown and (run["valid"] or key == "faults") else None
+            why = [] if met else [*run["reasons"], *run["broken"]][:1]
+            yield Goal(f"{hosts} hosts: {what}", f"<= {shape.format(limit)}", "; ".join([*shown, *why]), met)
+    for name in PARTS:
+        part = result["parts"].get(name, {"reasons": ["only without --quick"]})
+        if why := part.get("reasons"):
+            yield Goal(f"measure {name}", "", why[0], None)
+        else:
+            yield from _module(name).goals(part)
 
 
 def tables(result: Result) -> Iterator[Table | str]:
-    """Yield figures down, sizes and kinds across; then reasons of invalid runs and broken rules."""
-    columns = [(f"{row['hosts']}, {kind}", row[kind]) for row in result["runs"] for kind in KINDS]
+    """Yield runs down, figures across; then reasons of invalid runs and broken rules; then the tables of the parts."""
     rows = [
-        (what, *(shape.format(runs[kind].get(key, math.nan)) for _, runs in columns))
-        for what, (kind, key, shape, _) in FIGURES.items()
+        (
+            f"{run['hosts']}, {run['kind']}, {run['way']}",
+            *(
+                shape.format(run[key]) if key in run and kind == run["kind"] else ""
+                for _, kind, key, shape, _ in FIGURES
+            ),
+        )
+        for run in result["runs"]
     ]
-    yield table_of("Names and TLS beside plain conversations", ("hosts", *(head for head, _ in columns)), rows)
-    for head, runs in columns:
-        for kind, played in runs.items():
-            for reason in (*played["reasons"], *played["broken"]):
-                yield f"{head}, {kind}: {reason}"
+    yield table_of("Trust beside plain conversations", ("hosts", *(figure[0] for figure in FIGURES)), rows)
+    for run, row in zip(result["runs"], rows, strict=True):
+        for reason in (*run["reasons"], *run["broken"]):
+            yield f"{row[0]}: {reason}"
+    for name, part in result["parts"].items():
+        if "reasons" not in part:
+            yield from _module(name).tables(part)

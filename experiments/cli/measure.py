@@ -35,7 +35,6 @@ def measure(
     hosts: Annotated[
         str | None, typer.Option(help=f"Sizes of campuses, with commas: for {', '.join(OF_HOSTS)}.")
     ] = None,
-    sealed: Annotated[bool, typer.Option("--sealed", help="transfer: also with sealed chunks.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a benchmark, print its tables and goals, and write them to `out`."""
@@ -43,8 +42,6 @@ def measure(
         raise typer.BadParameter(f"{name}: one of {', '.join((ALL, *BENCHMARKS))}{nearest(name, (ALL, *BENCHMARKS))}")
     if hosts is not None and name not in OF_HOSTS:
         raise typer.BadParameter(f"--hosts: only for {', '.join(OF_HOSTS)}")
-    if sealed and name != "transfer":
-        raise typer.BadParameter("--sealed: only for transfer")
     sizes = _sizes(hosts) if hosts else ()
     from experiments.benchmarks.frame import Run, print_result, run_benchmark
     from experiments.benchmarks.run_all import measure_all, together_table
@@ -57,7 +54,7 @@ def measure(
             found = measure_all(Run(out, progress=progress))
             is_whole = not any(part.why for part in found)
         else:
-            found = run_benchmark(name, Run(out / name, quick, sizes, sealed, progress))
+            found = run_benchmark(name, Run(out / name, quick, sizes, progress))
     if name == ALL:
         console.print(together_table(found))
     else:
