@@ -1,6 +1,7 @@
 """Names while a campus runs: tokens, renewals, revocations, another authority; hostile ones, too."""
 
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -32,7 +33,7 @@ from testbed.errors import RemoteProtocolError, SetupError
 from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
 from testbed.trust import joining
 from testbed.trust.authority import Authority, domain_of, new_key, pem_of
-from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, PartyRole, opened
+from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, PartyRole, context_of, opened
 from testbed.trust.door import Door
 from testbed.trust.joining import Renewal, der_of, join
 from testbed.wire import Channel
@@ -151,7 +152,9 @@ async def test_a_joiner_that_says_nothing_or_rubbish_keeps_nobody_out(
 ) -> None:
     monkeypatch.setattr("controller.registrar.JOIN_WITHIN_S", 0.2)
     token = await token_for(coordinator)
-    stream = trio.SSLStream(await trio.open_tcp_stream("127.0.0.1", coordinator.desk), joining._context(None))
+    stream = trio.SSLStream(
+        await trio.open_tcp_stream("127.0.0.1", coordinator.desk), context_of(ssl.PROTOCOL_TLS_CLIENT, None)
+    )
     await stream.send_all(said or b"R")
     with trio.fail_after(SOON_S), suppress(trio.BrokenResourceError):
         while await stream.receive_some():  # who is here; then the end

@@ -26,6 +26,11 @@ from testbed.trust.channel import SKEW_S, Credentials, Name
 LIFE_S: Final = 12 * 3600.0
 AUTHORITY_LIFE_S: Final = 365 * 24 * 3600.0
 COMMON_NAME: Final = "authority of "
+# of a key: a party's, an authority's, and those that none has
+USAGES: Final = (
+    *("digital_signature", "key_cert_sign", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 @dataclass(slots=True)
@@ -131,17 +136,7 @@ def _builder(
 
 
 def _usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    return x509.KeyUsage(**{usage: usage == USAGES[is_authority] for usage in USAGES})
 
 
 def nameless_file() -> Path:

@@ -123,56 +123,56 @@ class Identity:
     @cached_property
     def server(self) -> ssl.SSLContext:
         """The settings of connections that this party accepts."""
-        context = _context(ssl.PROTOCOL_TLS_SERVER, self.credentials)
+        context = context_of(ssl.PROTOCOL_TLS_SERVER, self.credentials.trusted, self.credentials)
         context.num_tickets = 0  # a third of a handshake's cost, for sessions that nobody resumes
         return context
 
     @cached_property
     def desk(self) -> ssl.SSLContext:
         """The settings of connections that a party without a certificate may open, too: it joins."""
-        context = _context(ssl.PROTOCOL_TLS_SERVER, self.credentials)
+        context = context_of(ssl.PROTOCOL_TLS_SERVER, self.credentials.trusted, self.credentials)
         context.num_tickets, context.verify_mode = 0, ssl.CERT_OPTIONAL
         return context
 
     @cached_property
     def client(self) -> ssl.SSLContext:
         """The settings of connections that this party opens."""
-        return _context(ssl.PROTOCOL_TLS_CLIENT, self.credentials)
+        return context_of(ssl.PROTOCOL_TLS_CLIENT, self.credentials.trusted, self.credentials)
 
 
-def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
+def context_of(protocol: int, trusted: bytes | None, own: Credentials | None = None) -> ssl.SSLContext:
+    """Return the settings of a side that trusts these authorities, in PEM, and shows its own certificate, if it has one.
+
+    None: any peer is taken, and what it sends is checked otherwise.
+    """
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # `peer_name` is compared instead
-    context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(cadata=credentials.trusted.decode())
-    nameless = os.memfd_create("credentials", os.MFD_CLOEXEC)
-    try:
-        os.write(nameless, credentials.key + credentials.certificate)
-        context.load_cert_chain(f"/proc/self/fd/{nameless}")
-    finally:
-        os.close(nameless)
+    context.verify_mode = ssl.CERT_NONE if trusted is None else ssl.CERT_REQUIRED
+    if trusted is not None:
+        context.load_verify_locations(cadata=trusted.decode())
+    if own is not None:
+        nameless = os.memfd_create("credentials", os.MFD_CLOEXEC)
+        try:
+            os.write(nameless, own.key + own.certificate)
+            context.load_cert_chain(f"/proc/self/fd/{nameless}")
+        finally:
+            os.close(nameless)
     return context
 
 
 async def accepted(
-    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole
-) -> tuple[trio.SSLStream[trio.abc.Stream], Name]:
+    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole, joiners: bool = False
+) -> tuple[trio.SSLStream[trio.abc.Stream], Name | None]:
     """Return the conversation on a connection that a peer opened, and its name, which has one of these roles.
 
-    RemoteProtocolError: the peer proves no such name. The stream's errors pass.
+    Of `joiners`, which show no certificate, the name is None. RemoteProtocolError: the peer proves no such name. The stream's
+    errors pass.
     """
-    conversation = await shaken(trio.SSLStream(stream, identity.server, server_side=True))
-    return conversation, identity.admit(conversation, roles)
-
-
-async def arrived(
-    stream: trio.abc.Stream, identity: Identity, *roles: PartyRole
-) -> tuple[trio.SSLStream[trio.abc.Stream], Name | None]:
-    """Return the conversation with a peer that may be a joiner: without a certificate, and a name. Raises as `accepted` does."""
-    conversation = await shaken(trio.SSLStream(stream, identity.desk, server_side=True))
-    return conversation, identity.admit(conversation, roles) if conversation.getpeercert() else None
+    context = identity.desk if joiners else identity.server
+    conversation = await shaken(trio.SSLStream(stream, context, server_side=True))
+    return conversation, identity.admit(conversation, roles) if not joiners or conversation.getpeercert() else None
 
 
 async def opened(

@@ -20,7 +20,7 @@ import trio
 from testbed.bounds import quoted
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import Allotment, Budget
-from testbed.trust.channel import Identity, PartyRole, accepted, arrived
+from testbed.trust.channel import Identity, PartyRole, accepted
 
 HANDSHAKE_S: Final = 5.0
 HANDSHAKES: Final = 64  # under way at a time: each is a millisecond of the processor and 60 kB
@@ -99,9 +99,7 @@ class Door:
         if self._identity is None:
             return stream, ""
         with trio.move_on_after(HANDSHAKE_S):
-            conversation, name = await (arrived if self._for_joiners else accepted)(
-                stream, self._identity, *self._roles
-            )
+            conversation, name = await accepted(stream, self._identity, *self._roles, joiners=self._for_joiners)
             return conversation, "" if name is None else name.subject
         raise RemoteProtocolError(f"no handshake within {HANDSHAKE_S:g} s")
 

@@ -34,7 +34,7 @@ from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.messages import Certificates, Issued, Refused, Renew, Trust
 from testbed.trust.authority import new_key, pem_of, pem_of_key
-from testbed.trust.channel import Credentials, Identity, Name, PartyRole, peer_name, shaken
+from testbed.trust.channel import Credentials, Identity, Name, PartyRole, context_of, peer_name, shaken
 from testbed.wire import Channel
 
 SECRET_BYTES: Final = 32
@@ -85,7 +85,7 @@ async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> 
     """
     expected, _, secret = token.partition("::")
     async with await open_stream() as stream:
-        trust = await Channel(trio.SSLStream(stream, _context(None)), CODEC).receive()
+        trust = await Channel(trio.SSLStream(stream, context_of(ssl.PROTOCOL_TLS_CLIENT, None)), CODEC).receive()
     try:
         certificates = x509.load_pem_x509_certificates(trust.trusted) if isinstance(trust, Trust) else []
     except ValueError as error:
@@ -94,7 +94,8 @@ async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> 
     if authority is None:
         raise RemoteProtocolError("the server is of another campus than the token: it was sent nothing")
     async with await open_stream() as stream:
-        conversation = await shaken(trio.SSLStream(stream, _context(authority)))
+        context = context_of(ssl.PROTOCOL_TLS_CLIENT, pem_of(authority))
+        conversation = await shaken(trio.SSLStream(stream, context))
         if peer_name(conversation).role is not PartyRole.COORDINATOR:
             raise RemoteProtocolError("the server is no coordinator: it was sent nothing")
         channel, key = Channel(conversation, CODEC), new_key()
@@ -104,17 +105,6 @@ async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> 
     if not isinstance(answer, Issued) or not isinstance(trust, Trust):
         raise RemoteProtocolError(answer.reason if isinstance(answer, Refused) else "the server gave no answer")
     return Credentials(name_in(answer.certificate), pem_of_key(key), answer.certificate, trust.trusted)
-
-
-def _context(authority: x509.Certificate | None) -> ssl.SSLContext:
-    """Return the TLS settings of a joiner without a certificate; no authority: any server is accepted."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version, context.check_hostname = ssl.TLSVersion.TLSv1_3, False
-    if authority is None:
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context.load_verify_locations(cadata=pem_of(authority).decode())
-    return context
 
 
 def name_in(certificate: bytes) -> Name:

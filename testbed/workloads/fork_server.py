@@ -101,14 +101,8 @@ def _preparation(given: dict[str, object] | None, server: int) -> Callable[[], s
     if given is None:
         return sandbox.own_namespaces
     sandbox.lacks()
-    return partial(sandbox.enter, msgspec.convert(given, sandbox.Sandbox), _places(), _no_network(), server)
-
-
-@cache
-def _places() -> list[Path]:
-    from testbed.workloads.sandbox import readable
-
-    return readable()
+    bounds = msgspec.convert(given, sandbox.Sandbox)
+    return partial(sandbox.enter, bounds, sandbox.readable(), _no_network(), server)
 
 
 @cache

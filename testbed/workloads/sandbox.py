@@ -117,6 +117,7 @@ def lacks() -> dict[str, str]:
     return found
 
 
+@cache
 def readable() -> list[Path]:
     """Return the folders that Python and its modules are in, with the one from which jobs import."""
     places = (ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *filter(None, sys.path), Path.cwd())
@@ -237,9 +238,5 @@ def _landlock(given: Sandbox, places: Iterable[Path]) -> int:
 def _load_filter(program: bytes) -> None:
     """Load a filter of system calls into this process, which has one thread."""
     kept = ctypes.create_string_buffer(program)
-
-    class SockFprog(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
-
-    given = SockFprog(len(program) // 8, ctypes.addressof(kept))
-    linux.checked(linux.LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(given), 0, 0), "seccomp")
+    given = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(kept))  # struct sock_fprog
+    linux.checked(linux.LIBC.prctl(_PR_SET_SECCOMP, 2, given, 0, 0), "seccomp")
