@@ -134,7 +134,7 @@ def test_what_fails_leaves_the_other_figures_and_gives_its_reason(
 
     monkeypatch.setattr(trust, "in_fresh_process", play)
     for name in trust.PARTS:
-        monkeypatch.setattr(trust._module(name), "measure", fails)
+        monkeypatch.setattr(f"experiments.benchmarks.{name}.measure", fails)
     goals = {goal.what: goal for goal in trust.goals(trust.measure(Run(tmp_path)))}
     assert goals["54 hosts: registered"].met is True
     late = goals["500 hosts: registered"]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from rich.table import Table
 
-from experiments.benchmarks import scale
-from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, in_fresh_process, table_of, write_json
+from experiments.benchmarks import frame, scale
+from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, goals_of, in_fresh_process, table_of
 from testbed.errors import TestbedError
 
 SIZES = (54, GOAL_HOSTS)
@@ -52,24 +51,18 @@ def measure(run: Run) -> dict[str, Any]:
         figures = _or_why(in_fresh_process, scale.__name__, hosts, lengths_s[kind], kind, folder, *WAYS[way])
         figures["faults"] = len(figures["reasons"] + figures["broken"])
         runs.append({"hosts": hosts, "kind": kind, "way": way, **figures})
-        write_json(run.folder / "trust.json", found)
+        frame.write_json(run.folder / "trust.json", found)
     for name in PARTS if not run.quick else ():
-        part = replace(run, folder=run.folder / name)
-        part.folder.mkdir(parents=True, exist_ok=True)
-        found["parts"][name] = _or_why(_module(name).measure, part)
-        write_json(run.folder / "trust.json", found)
+        found["parts"][name] = _or_why(frame.run_benchmark, name, replace(run, folder=run.folder / name))
+        frame.write_json(run.folder / "trust.json", found)
     return found
 
 
-def _or_why(work: Callable[..., dict[str, Any]], *words: object) -> dict[str, Any]:
+def _or_why(work: Callable[..., Result], *words: object) -> dict[str, Any]:
     try:
-        return work(*words)
+        return dict(work(*words))
     except TestbedError as error:
         return {"valid": False, "reasons": [str(error)], "broken": []}
-
-
-def _module(name: str) -> Any:
-    return import_module(f"{__package__}.{name}")
 
 
 def goals(result: Result) -> Iterator[Goal]:
@@ -87,11 +80,11 @@ def goals(result: Result) -> Iterator[Goal]:
         if why := part.get("reasons"):
             yield Goal(f"measure {name}", "", why[0], None)
         else:
-            yield from _module(name).goals(part)
+            yield from goals_of(part)
 
 
 def tables(result: Result) -> Iterator[Table | str]:
-    """Yield runs down, figures across; then reasons of invalid runs and broken rules; then the tables of the parts."""
+    """Yield runs down, figures across; then reasons of invalid runs and broken rules."""
     rows = [
         (
             f"{run['hosts']}, {run['kind']}, {run['way']}",
@@ -106,6 +99,3 @@ def tables(result: Result) -> Iterator[Table | str]:
     for run, row in zip(result["runs"], rows, strict=True):
         for reason in (*run["reasons"], *run["broken"]):
             yield f"{row[0]}: {reason}"
-    for name, part in result["parts"].items():
-        if "reasons" not in part:
-            yield from _module(name).tables(part)

@@ -169,7 +169,9 @@ def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -
         linux.checked(linux.LIBC.syscall(_RESTRICT, rules, 0), "landlock_restrict_self")
         os.close(rules)
     if "seccomp" not in left_out:
-        _load_filter(filter_program())
+        program = ctypes.create_string_buffer(filter_program())
+        given_filter = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(program))  # struct sock_fprog
+        linux.checked(linux.LIBC.prctl(_PR_SET_SECCOMP, 2, given_filter, 0, 0), "seccomp")
     return "; ".join(f"no {part} in its sandbox: {why}" for part, why in left_out.items())
 
 
@@ -233,10 +235,3 @@ def _landlock(given: Sandbox, places: Iterable[Path]) -> int:
                 linux.checked(linux.LIBC.syscall(_ADD, rules, 1, rule, 0), f"landlock_add_rule {path}")
                 os.close(fd)
     return rules
-
-
-def _load_filter(program: bytes) -> None:
-    """Load a filter of system calls into this process, which has one thread."""
-    kept = ctypes.create_string_buffer(program)
-    given = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(kept))  # struct sock_fprog
-    linux.checked(linux.LIBC.prctl(_PR_SET_SECCOMP, 2, given, 0, 0), "seccomp")
