@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,10 +145,11 @@ class AgentJobs(JobProcesses):
 
 
 @contextmanager
-def agent_jobs(path: Path, **how: Any) -> Iterator[AgentJobs]:
+def agent_jobs(path: Path, forks: ForkServer | None = None, **how: Any) -> Iterator[AgentJobs]:
+    """`forks`: a server that stands, and serves others after."""
     with (
         CheckpointStore(path / "store") as store,
-        ForkServer() as forks,
+        nullcontext(forks) if forks else ForkServer() as forks,
         closing(LeaseFile.create(path / "lease", math.inf)) as lease,
     ):
         yield AgentJobs(store, lease, path, forks, **how)

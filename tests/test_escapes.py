@@ -18,6 +18,7 @@ from testbed.agent.io.processes import stored_checkpoint
 from testbed.checkpoints import BadManifest
 from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.workloads import sandbox
+from testbed.workloads.launch import ForkServer
 from tests.job_desk import AgentJobs, agent_jobs
 from tests.prisoner import escapes
 
@@ -43,6 +44,12 @@ HARMLESS = {
     "key of the agent", "folder of another job", "root's home", "shadow", "raw socket", "packet socket", "coordinator",
     "abstract socket", "socket in /tmp", "clone into namespaces", "setns", "key ring",
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -95,9 +102,9 @@ async def outcome(
 
 @pytest.mark.parametrize("escape", escapes(NOWHERE))
 async def test_attempt_to_reach_out_is_refused(
-    tmp_path: Path, host: str, surroundings: dict[str, Any], escape: str
+    tmp_path: Path, forks: ForkServer, host: str, surroundings: dict[str, Any], escape: str
 ) -> None:
-    with agent_jobs(tmp_path, group=host) as jobs:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
         stored = jobs.store.scratch("a", 1)
         stored.write_text("state")
         manifest = jobs.store.ingest("a", 1, 0, stored)
@@ -112,10 +119,10 @@ async def test_attempt_to_reach_out_is_refused(
 
 
 async def test_fork_bomb_ends_at_its_limit_and_leaves_nothing(
-    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forks: ForkServer, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_rooms, "MAX_PROCESSES", 40)
-    with agent_jobs(tmp_path, group=host) as jobs:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
         ended, log = await outcome(jobs, job("fork bomb", NOWHERE), tmp_path)
         assert ended.ended.outcome == "finished"
         assert "Resource temporarily unavailable" in log
@@ -124,8 +131,10 @@ async def test_fork_bomb_ends_at_its_limit_and_leaves_nothing(
     assert list(group.glob("*/")) == []
 
 
-async def test_job_has_its_hosts_share_of_processors_and_its_own_user(tmp_path: Path, host: str) -> None:
-    with agent_jobs(tmp_path, group=host) as jobs:
+async def test_job_has_its_hosts_share_of_processors_and_its_own_user(
+    tmp_path: Path, forks: ForkServer, host: str
+) -> None:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, job("waits", NOWHERE))
             await jobs.until(ev.WorkloadStarted)
@@ -140,17 +149,19 @@ async def test_job_has_its_hosts_share_of_processors_and_its_own_user(tmp_path: 
             jobs.kill(("a", 1))
 
 
-async def test_job_that_takes_too_much_memory_has_failed_and_says_so(tmp_path: Path, host: str) -> None:
-    with agent_jobs(tmp_path, group=host) as jobs:
+async def test_job_that_takes_too_much_memory_has_failed_and_says_so(
+    tmp_path: Path, forks: ForkServer, host: str
+) -> None:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
         ended, _ = await outcome(jobs, job("400 MB", NOWHERE), tmp_path)
         assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
 
 
 async def test_job_whose_folder_is_too_full_is_ended_and_says_so(
-    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forks: ForkServer, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_rooms, "MARGIN_BYTES", -(240 << 20))
-    with agent_jobs(tmp_path, group=host) as jobs:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
         async with trio.open_nursery() as nursery:
 
             async def look() -> None:
