@@ -421,7 +421,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         """Serve an operator of another machine, or a peer that joins, which keeps its place in line."""
         async with self._desk.entering(stream, source) as (words, operator):
             if not operator:
-                await self._names.serve_joiner(words, self.now_s, self._stands)
+                await self._names.serve_joiner(words, self._stands)
         if operator:
             await self._serve_operator(words, f"operator {operator}")
 

@@ -68,9 +68,12 @@ class Registrar:
         return pem_of(self._authority.issue(name, joining.public_key_of(public_key)))
 
     def make_token(self, asked: m.MakeToken) -> m.Token:
-        """Return a new token, whose digest is in the journal."""
-        token, digest = joining.new_token(self._shown)
-        self._handle(ev.TokenMade(digest, str(self.name(asked.role, asked.subject)), asked.ttl_s))
+        """Return a new token, whose number is in the journal."""
+        name = self.name(asked.role, asked.subject)
+        if name.role is PartyRole.COORDINATOR:
+            raise RemoteProtocolError(f"{name}: tokens are for hosts and operators")
+        token, number = joining.new_token(self._authority, self._shown, name, asked.ttl_s)
+        self._handle(ev.TokenMade(number, str(name)))
         return m.Token(token)
 
     def obey(self, order: m.Revoke | m.RotateAuthority) -> None:
@@ -112,7 +115,7 @@ class Registrar:
         self._shown = by.certificate
         self._identity.renew(replace(made, trusted=self._authority.trusted))
 
-    async def serve_joiner(self, stream: trio.abc.Stream, now_s: float, stands: Callable[[], Awaitable[None]]) -> None:
+    async def serve_joiner(self, stream: trio.abc.Stream, stands: Callable[[], Awaitable[None]]) -> None:
         """Give a peer without a name the certificate that its token is for, once it `stands` that the token is spent.
 
         RemoteProtocolError: it has no good token.
@@ -127,13 +130,13 @@ class Registrar:
         try:
             if not isinstance(asked, joining.Join):
                 raise RemoteProtocolError(f"no Join within {JOIN_WITHIN_S:g} s")
-            name, digest = self.name(asked.role, asked.subject), joining.digest_of(asked.secret)
-            if why := self._names.refusal(digest, str(name), now_s):
-                raise RemoteProtocolError(f"{name}: {why}")
+            number, name = joining.number_and_name(asked.token, self._authority)
+            if number not in self._names.tokens:
+                raise RemoteProtocolError(f"{name}: the token was used, or the name was revoked since")
             certificate = self._issue(name, asked.public_key)
         except RemoteProtocolError as error:
             await channel.send(m.Refused(str(error)))
             raise
-        self._handle(ev.TokenSpent(digest))
+        self._handle(ev.TokenSpent(number))
         await stands()
         await channel.send(m.Issued(certificate))

@@ -60,7 +60,7 @@ def test_a_missing_package_of_a_live_campus_is_named_with_the_command(monkeypatc
     assert packages.mend == "pip install 'reclaimnet-testbed[live]'"
     described = ConfigParser()
     described.read(Path(__file__).parents[1] / "setup.cfg")
-    assert {"cryptography", "os-ken", "pyseccomp"} <= {
+    assert {"cryptography", "os-ken", "pyjwt", "pyseccomp"} <= {
         line.partition(">")[0] for line in described["options.extras_require"]["live"].split()
     }
 

@@ -195,7 +195,7 @@ def test_a_missing_library_is_a_line_with_the_command_that_installs_it(capsys: p
     described = ConfigParser()
     described.read(Path(__file__).parents[1] / "setup.cfg")
     named = {re.split(r"[<>=\[]", line)[0].lower() for line in str(described["options.extras_require"]["live"]).split()}
-    assert named >= {"os-ken", "cryptography"}
+    assert named >= {"os-ken", "cryptography", "pyjwt"}
     for module, extra in (("os_ken.base", "live"), ("polars", "analysis"), ("starlette.routing", "web")):
         assert ended(ModuleNotFoundError(f"No module named {module!r}", name=module)) == ExitStatus.NOT_RUN
         expected = f"reclaimnet: {module} is needed: pip install 'reclaimnet-testbed[{extra}]'\n"

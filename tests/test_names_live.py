@@ -46,7 +46,7 @@ def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp
 
         token = done(command("token", "create", "--operator", "anna", "--ttl", "1 min"))
         folder = tmp_path / "anna"
-        joins = ["join", token, coordinator, "--operator", "anna", "--out", str(folder)]
+        joins = ["join", token, coordinator, "--out", str(folder)]
         done(in_network(run, "h2", *joins))
         assert "running" in done(in_network(run, "h2", "jobs", "--campus", str(folder)))
         twice = in_network(run, "h2", *joins)

@@ -243,7 +243,7 @@ def test_what_dies_again_and_again_waits_longer_each_time_and_is_always_started_
         (origin_of(small_campus(), replace(PROTOCOL, policy="slurm-pr"), QUEUE, 1, 1.0), "policy = 'slurm-pr'"),
         (origin_of(small_campus(5), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
         (origin_of(small_campus(7), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
-        ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 3"),
+        ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 4"),
     ],
     ids=["seed", "lease", "policy", "smaller", "larger", "format"],
 )

@@ -307,14 +307,13 @@ class Coordinator:
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
             case ev.StrangersRefused(source, reason, times):
                 cluster.record(facts.PeersRefused(cluster.campus.coordinator.name, source, reason, times))
-            case ev.TokenMade(digest, name, ttl_s):
-                cluster.names.tokens[digest] = name, now_s + ttl_s
+            case ev.TokenMade(number, name):
+                cluster.names.tokens[number] = name
                 cluster.record(facts.NameChanged(name, "a token was made"))
-            case ev.TokenSpent(digest):
-                name, _ = cluster.names.tokens.pop(digest)
-                cluster.record(facts.NameChanged(name, "joined with a token"))
+            case ev.TokenSpent(number):
+                cluster.record(facts.NameChanged(cluster.names.tokens.pop(number), "joined with a token"))
             case ev.NameRevoked(name, at_unix_s):
-                cluster.names.revoked[name] = at_unix_s
+                cluster.names.revoke(name, at_unix_s)
                 cluster.record(facts.NameChanged(name, "revoked"))
             case ev.Restarted(silent_s):
                 # what was sent to its controller last is not known

@@ -42,7 +42,7 @@ from topologies.decoding import UNDECODABLE
 from topologies.files import dumps
 from topologies.spec import Campus
 
-FORMAT = "3"  # of the journal; another one cannot be read
+FORMAT = "4"  # of the journal; another one cannot be read
 MAX_TOLD = 4  # differences that are named
 
 

@@ -76,14 +76,13 @@ def create(
 def join(
     token: Annotated[str, typer.Argument(help="Of `token create`.")],
     address: Annotated[str, typer.Argument(help="The coordinator's.")],
-    operator: Annotated[str, typer.Option("--operator", help="The operator that the token is for.")],
     out: Annotated[Path, typer.Option(help="The folder for key and certificate, for --campus ./FOLDER.")],
 ) -> None:
     """Get an operator's name for twelve hours, on any machine that reaches the coordinator: for `status`, `jobs`, `watch`."""
     from experiments.worlds.live.joined import join_campus
     from experiments.worlds.live.operator import JOINED
 
-    join_campus(token, address, operator, out / JOINED)
+    join_campus(token, address, out / JOINED)
     console.print(f"try: reclaimnet jobs --campus {out.absolute()}", soft_wrap=True)
 
 

@@ -197,7 +197,7 @@ _feature("mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get insta
 
 @_feature("Python packages", Need.CAMPUS, "agents and switches do not start", f"pip install '{LIVE}'", cheap=True)
 def _packages() -> str:
-    if absent := [name for name in ("cryptography", "os_ken", "pyseccomp") if find_spec(name) is None]:
+    if absent := [name for name in ("cryptography", "jwt", "os_ken", "pyseccomp") if find_spec(name) is None]:
         raise Absent(f"not installed: {', '.join(absent)}")
     return "all of the extra `live`"
 

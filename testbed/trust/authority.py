@@ -85,6 +85,12 @@ class Authority:
         """Certificates of the authorities that parties trust, in PEM."""
         return b"".join(pem_of(each) for each in (self.certificate, self.other) if each is not None)
 
+    @property
+    def public_keys(self) -> list[ec.EllipticCurvePublicKey]:
+        """Keys of the authorities that parties trust."""
+        keys = [each.public_key() for each in (self.certificate, self.other) if each is not None]
+        return [key for key in keys if isinstance(key, ec.EllipticCurvePublicKey)]
+
     def issue(self, name: Name, key: ec.EllipticCurvePublicKey, life_s: float = LIFE_S) -> x509.Certificate:
         """Return a certificate of a party's name and public key."""
         named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(name))])

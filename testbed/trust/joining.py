@@ -1,12 +1,12 @@
 """Names for parties: with a token for one that joins, and by the certificate that it has from then on.
 
-A token is `HASH::SECRET`: the hash of the certificate of the campus's authority, and a secret that is good once, for one name,
-for a while. So a joiner knows that it speaks with the campus before it sends the secret.
+A token is a pass (`passes`) that the authority signed: good once (`jti`), for one name (`sub`), for a while (`exp`). Its claim
+`ca` is the hash of the authority's certificate. So a joiner knows that it speaks with the campus before it sends the token.
 
     server    Trust: the authorities of the campus
     joiner    checks the hash, connects again, and verifies the server by that authority
     server    Trust
-    joiner    Join: secret, role and subject, its public key
+    joiner    Join: the token, its public key
     server    Issued: its certificate; or Refused
 
 Renewal needs no name: the certificate is for the one under which the conversation runs.
@@ -20,24 +20,24 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
 import trio
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from testbed.bounds import Digest
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.messages import Certificates, Issued, Refused, Renew, Trust
-from testbed.trust.authority import new_key, pem_of, pem_of_key
+from testbed.trust.authority import Authority, new_key, pem_of, pem_of_key
 from testbed.trust.channel import Credentials, Identity, Name, PartyRole, context_of, peer_name, shaken
+from testbed.trust.passes import claims_of, claims_unproved, new_pass
 from testbed.wire import Channel
 
-SECRET_BYTES: Final = 32
+AUDIENCE: Final = "join"
 FRAME_BYTES: Final = 1 << 13  # two certificates and a key
 SETTLE_S: Final = 1.0  # after which every party has heard of another authority
 AGAIN_S: Final = 10.0  # after a request for a new certificate that nobody answered
@@ -47,24 +47,23 @@ Open = Callable[[], Awaitable[trio.abc.Stream]]
 class Join(Struct, tag=True, frozen=True, forbid_unknown_fields=True):
     """Request for the name that the token is for, with the public key that its certificate is to have (DER)."""
 
-    secret: Digest
-    role: Digest
-    subject: Digest
+    token: Annotated[str, Meta(max_length=2048)]
     public_key: Certificates
 
 
 CODEC: Final[Codec[Join | Trust | Issued | Refused]] = Codec(Join | Trust | Issued | Refused, FRAME_BYTES)
 
 
-def new_token(authority: x509.Certificate) -> tuple[str, str]:
-    """Return a token of this authority's campus, and the digest by which its secret is known."""
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    return f"{_hash_of(authority)}::{secret}", digest_of(secret)
+def new_token(authority: Authority, shown: x509.Certificate, name: Name, life_s: float) -> tuple[str, str]:
+    """Return a token and its number. `shown` is the authority by which a joiner is to verify the coordinator."""
+    number = secrets.token_urlsafe(16)
+    return new_pass(authority.key, AUDIENCE, life_s, sub=str(name), jti=number, ca=_hash_of(shown)), number
 
 
-def digest_of(secret: str) -> str:
-    """Return what may be kept of a token's secret."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+def number_and_name(token: str, authority: Authority) -> tuple[str, Name]:
+    """Return number and name of a token. RemoteProtocolError: no authority that is trusted signed it, or it is too old."""
+    claims = claims_of(token, AUDIENCE, authority.public_keys, "sub", "jti")
+    return claims["jti"], Name.parse(claims["sub"])
 
 
 def public_key_of(der: bytes) -> ec.EllipticCurvePublicKey:
@@ -78,19 +77,22 @@ def public_key_of(der: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> Credentials:
-    """Return the credentials that a token is good for: of this host, or operator.
+async def join(open_stream: Open, token: str, role: PartyRole) -> Credentials:
+    """Return the credentials that a token is good for, of a party of this role.
 
-    RemoteProtocolError: the server is not of that campus, and was sent nothing, or it refuses the token.
+    RemoteProtocolError: the token is for another role, or the server is not of its campus, and was sent nothing; or it
+    refuses the token.
     """
-    expected, _, secret = token.partition("::")
+    claims = claims_unproved(token)
+    if f"/{role}/" not in str(claims.get("sub")):
+        raise RemoteProtocolError(f"the token is for {claims.get('sub')}, which is no {role}")
     async with await open_stream() as stream:
         trust = await Channel(trio.SSLStream(stream, context_of(ssl.PROTOCOL_TLS_CLIENT, None)), CODEC).receive()
     try:
         certificates = x509.load_pem_x509_certificates(trust.trusted) if isinstance(trust, Trust) else []
     except ValueError as error:
         raise RemoteProtocolError(f"the server shows no certificates: {error}") from error
-    authority = next((each for each in certificates if _hash_of(each) == expected), None)
+    authority = next((each for each in certificates if _hash_of(each) == claims.get("ca")), None)
     if authority is None:
         raise RemoteProtocolError("the server is of another campus than the token: it was sent nothing")
     async with await open_stream() as stream:
@@ -100,7 +102,7 @@ async def join(open_stream: Open, token: str, role: PartyRole, subject: str) -> 
             raise RemoteProtocolError("the server is no coordinator: it was sent nothing")
         channel, key = Channel(conversation, CODEC), new_key()
         trust = await channel.receive()  # proved, this time
-        await channel.send(Join(secret, role, subject, der_of(key)))
+        await channel.send(Join(token, der_of(key)))
         answer = await channel.receive()
     if not isinstance(answer, Issued) or not isinstance(trust, Trust):
         raise RemoteProtocolError(answer.reason if isinstance(answer, Refused) else "the server gave no answer")

@@ -77,17 +77,16 @@ class StrangersRefused(Struct, frozen=True, tag=True):
 
 
 class TokenMade(Struct, frozen=True, tag=True):
-    """A token, by the digest of its secret, with which a party of this name may join once within a time."""
+    """A token, by its number, with which a party of this name may join once."""
 
-    digest: str
+    number: str
     name: str
-    ttl_s: float
 
 
 class TokenSpent(Struct, frozen=True, tag=True):
     """The use of a token: a certificate goes out now, and never again for it."""
 
-    digest: str
+    number: str
 
 
 class NameRevoked(Struct, frozen=True, tag=True):

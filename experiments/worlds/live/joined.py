@@ -24,10 +24,10 @@ class Joined(msgspec.Struct):
     trusted: bytes
 
 
-def join_campus(token: str, address: str, operator: str, file: Path) -> None:
+def join_campus(token: str, address: str, file: Path) -> None:
     """Get an operator's credentials from the coordinator at `address`, into a file. SetupError: it does not answer."""
     try:
-        made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, PartyRole.OPERATOR, operator)
+        made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, PartyRole.OPERATOR)
     except (OSError, trio.BrokenResourceError) as error:
         raise SetupError(f"no coordinator answers at {address}: {error}") from error
     file.parent.mkdir(parents=True, exist_ok=True)
