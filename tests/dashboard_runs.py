@@ -21,7 +21,6 @@ from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.run import BEGIN_S, make_world
 from experiments.worlds.virtual.world import VirtualWorld
 
-TOKEN = "of-a-test"
 SERVER = """
 import sys
 from pathlib import Path
@@ -80,14 +79,14 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
 
 
 @contextmanager
-def served(*argv: str) -> Iterator[str]:
+def served(*argv: str, **environment: str) -> Iterator[str]:
     """The address of a page that is served meanwhile."""
     process = subprocess.Popen(
         [sys.executable, *argv],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "RECLAIMNET_PAGE_TOKEN": TOKEN},
+        env={**os.environ, **environment},
     )
     try:
         yield process.stdout.readline().split()[-1]
@@ -101,8 +100,14 @@ def served(*argv: str) -> Iterator[str]:
 
 
 def replayed(events: Path) -> Any:
-    """`reclaimnet dashboard EVENTS`."""
-    return served("-m", "experiments.cli", "dashboard", str(events), "--port", "0", "--until-eof")
+    """`reclaimnet dashboard EVENTS`, and the file where it keeps a token."""
+    argv = ["-m", "experiments.cli", "dashboard", str(events), "--port", "0", "--until-eof"]
+    return served(*argv, RECLAIMNET_PAGE_TOKEN=str(token_file(events)))
+
+
+def token_file(events: Path) -> Path:
+    """Where the page of a run keeps a token."""
+    return events.with_name("page.token")
 
 
 def followed(journal: Path, owner_pid: int) -> Any:

@@ -7,19 +7,23 @@ import re
 import resource
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 import trio
 
 from bpf.errors import BpfError
 from controller.core.model import facts as f
 from experiments.dashboard import feed, serve
+from experiments.dashboard.application import AUDIENCE, Application
 from experiments.dashboard.campus_state import CampusState
 from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.feed import Feed
@@ -34,6 +38,8 @@ from testbed import owner
 from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import FlowCount, Heartbeat, JobClaim
+from testbed.trust.authority import LIFE_S, new_key
+from testbed.trust.passes import claims_unproved, new_pass
 from tests import dashboard_runs as runs
 from tests.live_campus import needs_root
 from topologies import files, presets
@@ -220,12 +226,18 @@ def test_a_line_that_is_no_fact_is_named(tmp_path: Path) -> None:
 def page(events: Path) -> Iterator[str]:
     with runs.replayed(events) as address:
         root, token = address.split("/#token=")
-        assert token == runs.TOKEN
+        claims = claims_unproved(token)
+        assert claims["aud"] == "page"
+        assert 0.0 < claims["exp"] - time.time() <= LIFE_S
+        mine.append(runs.token_file(events).read_text())
         yield root
 
 
+mine = [""]  # tokens of the pages that were served
+
+
 def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
-    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {runs.TOKEN}", **headers})
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {mine[-1]}", **headers})
     try:
         with urllib.request.urlopen(request, timeout=20) as reply:
             return reply.status, reply.headers, reply.read()
@@ -321,12 +333,44 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
 )
 def test_a_run_is_shown_to_whoever_has_the_token_of_its_page(page: str, path: str) -> None:
     assert get(page + path)[0] == 200
-    for wrong in ("", "Bearer", "Bearer ", f"Basic {runs.TOKEN}", f"Bearer {runs.TOKEN}x", "Bearer \xe9"):
+    token = mine[-1]
+    for wrong in ("", "Bearer", "Bearer ", f"Basic {token}", f"Bearer {token}x", f"Bearer x{token}", "Bearer \xe9"):
         status, _, body = get(page + path, Authorization=wrong)
-        assert (status, json.loads(body)) == (
-            401,
-            {"words": "the token is missing: open the address that the command printed"},
-        )
+        assert status == 401
+        assert "the token is missing" in (words := json.loads(body)["words"]) or "no token for this" in words
+
+
+DEEP = urlsafe_b64encode(b"[" * 20000).decode()
+NOT_OF_THIS_PAGE: dict[str, tuple[Callable[[Application], str], str]] = {
+    "old": (lambda page: new_pass(page._key, AUDIENCE, -1.0), "the token is too old"),
+    "another page's": (lambda _: new_pass(new_key(), AUDIENCE, 60.0), "Signature verification failed"),
+    "for joining": (lambda page: new_pass(page._key, "join", 60.0), "audience"),
+    "without an end": (lambda page: jwt.encode({"aud": AUDIENCE}, page._key, "ES256"), "exp"),
+    "unsigned": (lambda _: jwt.encode({"aud": AUDIENCE, "exp": 1 << 40}, "", "none"), "alg"),
+    "of another algorithm": (lambda _: jwt.encode({"aud": AUDIENCE, "exp": 1 << 40}, "x" * 32, "HS256"), "alg"),
+    "too deep": (lambda _: f"{DEEP}.{DEEP}.", "no token for this"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_OF_THIS_PAGE)
+def test_a_page_refuses_tokens_that_are_old_forged_or_of_another(events: Path, kind: str) -> None:
+    page, (made, said) = Application(loaded(open_run(events)), Health(False)), NOT_OF_THIS_PAGE[kind]
+
+    async def answered(token: str) -> tuple[int, bytes]:
+        sent: list[Any] = []
+        headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": headers}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await page.asgi(scope, trio.sleep_forever, send)
+        return sent[0]["status"], sent[1]["body"]
+
+    assert trio.run(answered, page.token)[0] == 200
+    status, body = trio.run(answered, made(page))
+    assert status == 401
+    assert said in json.loads(body)["words"]
 
 
 def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:

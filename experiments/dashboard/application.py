@@ -1,7 +1,7 @@
 """Answers to a browser (ASGI).
 
-Only loopback's names are answered, so another site's page cannot have them resolve here. Whatever is of the run needs the
-page's token, which no other user of this machine and no other site's page can send. Nothing is loaded from elsewhere.
+Only loopback's names are answered, so another site's page cannot have them resolve here. Whatever is of the run needs a
+token of this process, which no other user of this machine and no other site's page can send. Nothing is loaded from elsewhere.
 
 The page asks again for what is new, four times a second or as fast as it is answered: a slow reader delays no other.
 """
@@ -9,8 +9,6 @@ The page asks again for what is new, four times a second or as fast as it is ans
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -34,13 +32,15 @@ from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
 from experiments.results.campus_layout import layout
 from testbed.bounds import LARGEST_INTEGER
-from testbed.errors import SetupError, TestbedError
+from testbed.errors import RemoteProtocolError, SetupError, TestbedError
+from testbed.trust.authority import LIFE_S, new_key
+from testbed.trust.passes import claims_of, new_pass
 from topologies.decoding import UNDECODABLE
 
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
 MAX_BODY = 4096
-TOKEN = "RECLAIMNET_PAGE_TOKEN"  # environment: the token of the page, where a program that reads it must know it before
+AUDIENCE = "page"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -72,11 +72,11 @@ class RequestRefused(Exception):
 
 
 class Application:
-    """The page of a feed; `asgi` is served to those who send the `token`."""
+    """The page of a feed; `asgi` is served to those who send a `token`."""
 
     def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
         self._feed, self._health, self._switches = feed, health, switches
-        self.token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+        self._key = new_key()
         self._registry = registry(feed, health)
         self._layout = layout(feed.source.campus)
         routes = [
@@ -92,7 +92,23 @@ class Application:
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
         handlers: dict[Any, Any] = {RequestRefused: _refused}
         starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        self.asgi: ASGIApp = _guarded(starlette, self.token)
+        self.asgi: ASGIApp = _guarded(starlette, self._refusal)
+
+    @property
+    def token(self) -> str:
+        """A new token, good for as long as a certificate is."""
+        return new_pass(self._key, AUDIENCE, LIFE_S)
+
+    def _refusal(self, authorization: str) -> str:
+        """Return the reason to refuse a request with this header; empty: it has a good token."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme != "Bearer" or not token:
+            return "the token is missing"
+        try:
+            claims_of(token, AUDIENCE, [self._key.public_key()])
+        except RemoteProtocolError as error:
+            return str(error)
+        return ""
 
     # ------------------------------------------------------------ reading
 
@@ -192,16 +208,14 @@ class Application:
             raise RequestRefused(500, f"the kernel refuses: {error}") from None
 
 
-def _guarded(app: ASGIApp, token: str) -> ASGIApp:
-    """Refuse what is of the run to those without the token, and to another site's page, which would take the time of others.
+def _guarded(app: ASGIApp, refusal_of: Callable[[str], str]) -> ASGIApp:
+    """Refuse what is of the run to those without a good token, and to another site's page, which would take the time of others.
 
     Every answer has `HEADERS`.
     """
-    wanted = f"Bearer {token}".encode()
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
     foreign = {(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")}
     refusal = _json({"words": "a request of another site's page"}, 403)
-    unknown = _json({"words": "the token is missing: open the address that the command printed"}, 401)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
@@ -214,8 +228,8 @@ def _guarded(app: ASGIApp, token: str) -> ASGIApp:
             sent = set(scope["headers"])
             if foreign & sent:
                 answer = refusal
-            elif not any(name == b"authorization" and secrets.compare_digest(value, wanted) for name, value in sent):
-                answer = unknown
+            elif why := refusal_of(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")):
+                answer = _json({"words": f"{why}: open the address that `reclaimnet dashboard` prints"}, 401)
         await answer(scope, receive, send_more)
 
     return wrapped

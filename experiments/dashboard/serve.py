@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -24,10 +26,15 @@ from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
 from testbed import identity
+from testbed.checkpoints.files import write_durably
 from testbed.clock import MonotonicClock
 from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
+from testbed.trust.authority import LIFE_S
 
+TOKEN = (
+    "RECLAIMNET_PAGE_TOKEN"  # environment: a file that has a good token at any time, for a program that reads the page
+)
 ADDRESS = "127.0.0.1"
 BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
@@ -99,6 +106,8 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
     config.graceful_timeout = 0.5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
+        if file := os.environ.get(TOKEN):
+            nursery.start_soon(_keep_token, Path(file), application)
         if campus is not None:
             nursery.start_soon(health.watch, campus.run_dir)
         [address] = await nursery.start(partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever))
@@ -110,6 +119,12 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
                 await anext(signals)
                 raise KeyboardInterrupt
         nursery.cancel_scope.cancel()
+
+
+async def _keep_token(file: Path, application: Application) -> None:
+    while True:
+        write_durably(file, application.token.encode())
+        await trio.sleep(LIFE_S / 2)
 
 
 def _ended(campus: RunningCampus | None) -> Callable[[], bool]:

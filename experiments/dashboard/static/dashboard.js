@@ -433,7 +433,8 @@ function beginReplay(end) {
 async function watchHead() {
   for (let seen = { version: 0, number: 0 }; !S.over; await pause(POLL_MS)) {
     try {
-      const message = await (await ask(`/api/head?version=${seen.version}&number=${seen.number}`)).json();
+      const reply = await ask(`/api/head?version=${seen.version}&number=${seen.number}`), message = await reply.json();
+      if (reply.status === 401) return state(message.words, "bad");
       told(message);
       seen = message;
     } catch {
