@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,13 +22,13 @@ _UNREADABLE = (jwt.InvalidTokenError, RecursionError, UnicodeError)
 
 def new_pass(key: ec.EllipticCurvePrivateKey, audience: str, life_s: float, **claims: str) -> str:
     """Return a pass with these claims. Its end is in whole seconds, and never late."""
-    return jwt.encode({**claims, "aud": audience, "exp": int(time.time() + life_s)}, key, ALGORITHM)
+    return jwt.encode({**claims, "aud": audience, "exp": int(time.time() + life_s)}, cast(Any, key), ALGORITHM)
 
 
 def claims_of(token: str, audience: str, keys: Sequence[ec.EllipticCurvePublicKey], *required: str) -> dict[str, Any]:
     """Return the claims of a pass that one of these keys signed. RemoteProtocolError: it is none, or too old."""
     why: Exception = jwt.InvalidTokenError("no key")
-    for key in keys:
+    for key in cast(Sequence[Any], keys):  # older versions of the library know text alone
         try:
             return jwt.decode(
                 token, key, [ALGORITHM], options={"require": ["exp", "aud", *required]}, audience=audience
