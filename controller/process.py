@@ -60,6 +60,7 @@ class CoordinatorConfig:
     # key of transfers' numbers, kept by the process that starts this one and its successors; no file holds it
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32))
     members: tuple[tuple[str, int], ...] = ()  # of etcd, which holds the log; none: the journal is the log
+    log_credentials: Credentials | None = None  # for those
     paired: bool = False  # there is another coordinator, which writes the same log
     follows: bool = False  # it may lead now
     # None: conversations without certificates
@@ -125,7 +126,9 @@ class Candidate:
         self.replay = JournalReplay(journal, _core(config), DamagedJournal if same else SetupError)
         self.replay.advance()
         LOG.info("%d events of %s decided again", self.replay.events, config.journal)
-        self.log: Log = EtcdLog(config.members, str(config.port)) if config.members else journal
+        self.log: Log = journal
+        if config.log_credentials is not None:
+            self.log = EtcdLog(config.members, str(config.port), config.log_credentials)
         self.host = CoordinatorHost(
             self.replay.core,
             journal,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.persistence.etcd import PROGRAM, leading, member
+from controller.persistence.etcd import ADDRESS, PROGRAM, EtcdLog, leading, log_credentials, member, member_files
 
 needs_etcd = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="needs etcd (Debian: etcd-server)")
 
@@ -30,25 +30,33 @@ class Members:
 
     def __init__(self, folder: Path, count: int = 3) -> None:
         self.folder, self.ports = folder, free_ports(2 * count)
-        self.addresses = [("127.0.0.1", port) for port in self.ports[::2]]
+        self.credentials = log_credentials()
+        self.files = member_files(self.credentials)
+        self.addresses = [(ADDRESS, port) for port in self.ports[::2]]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         for number in range(count):
             self.start(number)
 
     def start(self, number: int) -> None:
         log = (self.folder / f"etcd-{number}.log").open("ab")
-        self.processes[number] = subprocess.Popen(member(number, self.ports, self.folder), stdout=log, stderr=log)
+        self.processes[number] = subprocess.Popen(
+            member(number, self.ports, self.folder, self.files), stdout=log, stderr=log
+        )
 
     def kill(self, number: int) -> None:
         self.processes[number].send_signal(signal.SIGKILL)
         self.processes[number].wait(10)
+
+    def log(self, name: str) -> EtcdLog:
+        """The log of the coordinator of this name."""
+        return EtcdLog(self.addresses, name, self.credentials)
 
     def leader(self) -> int:
         """The number of the member that leads the others."""
         ends = time.monotonic() + 20.0
         while True:
             try:
-                return leading(self.addresses)
+                return leading(self.addresses, self.credentials)
             except OSError:
                 assert time.monotonic() < ends
                 time.sleep(0.02)

@@ -33,6 +33,7 @@ from testbed.agent.io import coordinator_link
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.linux import CLONE_NEWNET, unshare
+from testbed.trust.channel import Credentials
 from tests.etcd_members import Members, etcd_members, needs_etcd
 from tests.test_restart_process import JOB, Agent, _NoKernel, spare
 from topologies.presets import three_tier
@@ -44,7 +45,7 @@ SPARE = 4  # coordinators that a scenario starts, at most
 CAMPUS = three_tier(1, 1, 0)
 
 
-def config_of(folder: Path, number: int, members: Any, follows: bool) -> CoordinatorConfig:
+def config_of(folder: Path, number: int, members: Any, follows: bool, proof: Credentials | None) -> CoordinatorConfig:
     """Of one of the two coordinators."""
     return CoordinatorConfig(
         CAMPUS,
@@ -58,18 +59,19 @@ def config_of(folder: Path, number: int, members: Any, follows: bool) -> Coordin
         started_s=1.0,
         secret=b"x",
         members=tuple(map(tuple, members)),
+        log_credentials=proof,
         paired=True,
         follows=follows,
     )
 
 
-def serve(folder: Path, number: int, members: Any, follows: bool, ahead_s: float) -> None:
+def serve(folder: Path, number: int, members: Any, follows: bool, proof: Credentials | None, ahead_s: float) -> None:
     """A coordinator whose calendar is ahead."""
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
     calendar = time.time
     time.time = lambda: calendar() + ahead_s  # type: ignore[assignment]
-    run_coordinator(config_of(folder, number, members, follows))
+    run_coordinator(config_of(folder, number, members, follows, proof))
 
 
 class Pair:
@@ -90,8 +92,9 @@ class Pair:
         """As the world does: it follows where the other one lives."""
         other = self.processes.get(1 - number)
         follows = other is not None and other.is_alive()
+        proof = None if self.etcd is None else self.etcd.credentials
         self.processes[number], begin = self.spare.pop()
-        begin.send((self.folder, number, self.members[number], follows, self.ahead_s[number]))
+        begin.send((self.folder, number, self.members[number], follows, proof, self.ahead_s[number]))
 
     def leader(self) -> int | None:
         """The one whose socket operators find."""
@@ -176,7 +179,7 @@ class Pair:
         for one, other in zip(shorter, longer, strict=True):
             assert one == other[: len(one)]
         if self.etcd is not None:
-            with closing(EtcdLog(self.etcd.addresses, "test", 10.0)) as log:
+            with closing(EtcdLog(self.etcd.addresses, "test", self.etcd.credentials, 10.0)) as log:
                 of_log = [(number, epoch, event) for number, epoch, _, event in log.follow(0)]
                 assert [(number, epoch, event) for number, epoch, _, event in longer[0]] == of_log[: len(longer[0])]
         assert self.count(f.JobFinished) == 1

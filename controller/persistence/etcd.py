@@ -1,6 +1,7 @@
 """A log in etcd, for coordinators that are to outlive a machine: line n is a key that is created once.
 
-It is etcd's own interface for programs without gRPC (JSON over HTTP), by one connection, used by one thread at a time. A
+It is etcd's own interface for programs without gRPC (JSON over HTTPS), by one connection, used by one thread at a time.
+Members and coordinators have certificates of an authority that certifies nobody else (`log_credentials`). A
 line holds all events of a batch. Its number is that of its first event, so that events are counted as in an SQLite journal.
 
 A request that fails may have been done. Then the line is read: mine, and it stands; another's, and this coordinator is
@@ -15,7 +16,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException, HTTPSConnection
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ import msgspec
 from controller.core.model.events import Event
 from controller.persistence.lines import Deposed, Entry, LogLine
 from testbed.errors import SetupError
+from testbed.trust.authority import AUTHORITY_LIFE_S, Authority, nameless_file
+from testbed.trust.channel import Credentials, Identity, Name, PartyRole
 
+ADDRESS = "127.0.0.1"  # of all members
 PREFIX = "reclaimnet"
 ANSWER_S = 0.25  # of a member: its own leader may be dead
 PATIENCE_S = 1.0  # with all members, which may be choosing a leader
@@ -55,11 +59,14 @@ class EtcdLog:
     OSError: no member answers within `patience_s`; but what was decided waits until one does.
     """
 
-    def __init__(self, members: Sequence[tuple[str, int]], name: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, members: Sequence[tuple[str, int]], name: str, credentials: Credentials, patience_s: float = PATIENCE_S
+    ) -> None:
         self.number = self.epoch = self._pruned = 0
         self._members, self._name, self._patience_s = list(members), name, patience_s
         self._writer = secrets.token_hex(8)
-        self._connection: HTTPConnection | None = None
+        self._tls = Identity(credentials).client
+        self._connection: HTTPSConnection | None = None
 
     def append(self, entries: Iterable[Entry]) -> int:
         """Write events as one line; return the number of the last, when it stands. Deposed."""
@@ -132,7 +139,7 @@ class EtcdLog:
         while True:
             try:
                 if self._connection is None:
-                    self._connection = HTTPConnection(*self._members[0], timeout=ANSWER_S)
+                    self._connection = HTTPSConnection(*self._members[0], timeout=ANSWER_S, context=self._tls)
                 self._connection.request("POST", f"/v3/kv/{what}", data)
                 answer = self._connection.getresponse()
                 body = json.loads(answer.read())
@@ -148,24 +155,44 @@ class EtcdLog:
             time.sleep(AGAIN_S)
 
 
-def member(number: int, ports: Sequence[int], folder: Path) -> list[str]:
+def log_credentials() -> Credentials:
+    """Return the key and certificate of a new log's members and coordinators: nobody else has one of its authority."""
+    name = Name(PREFIX, PartyRole.COORDINATOR, PROGRAM)
+    return Authority.new(PREFIX).credentials(name, AUTHORITY_LIFE_S, ADDRESS)
+
+
+def member_files(credentials: Credentials) -> tuple[Path, Path]:
+    """Return files for members, of key with certificate and of the authority, that are there while this process lives."""
+    files = nameless_file(), nameless_file()
+    for file, content in zip(files, (credentials.key + credentials.certificate, credentials.trusted), strict=True):
+        file.write_bytes(content)
+    return files
+
+
+def member(number: int, ports: Sequence[int], folder: Path, files: tuple[Path, Path]) -> list[str]:
     """Return the command of a member of etcd on the loopback: `ports` are of all members, two for each."""
-    peers = [f"http://127.0.0.1:{port}" for port in ports[1::2]]
-    client = f"http://127.0.0.1:{ports[2 * number]}"
+    peers = [f"https://{ADDRESS}:{port}" for port in ports[1::2]]
+    client = f"https://{ADDRESS}:{ports[2 * number]}"
+    proof, trusted = files
     return [
         *(PROGRAM, f"--name=m{number}", f"--data-dir={folder / f'm{number}'}", "--logger=zap", "--log-level=error"),
         *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
         *(f"--listen-peer-urls={peers[number]}", f"--initial-advertise-peer-urls={peers[number]}"),
         "--initial-cluster=" + ",".join(f"m{other}={peer}" for other, peer in enumerate(peers)),
+        *(f"--{of}{kind}-file={proof}" for of in ("", "peer-") for kind in ("cert", "key")),
+        *(f"--{of}trusted-ca-file={trusted}" for of in ("", "peer-")),
+        *("--client-cert-auth", "--peer-client-cert-auth"),
         *(f"--heartbeat-interval={BEAT_MS}", f"--election-timeout={ELECTION_MS}"),
         *(f"--quota-backend-bytes={QUOTA_BYTES}", f"--max-request-bytes={MAX_REQUEST_BYTES}"),
     ]
 
 
-def leading(members: Sequence[tuple[str, int]]) -> int:
+def leading(members: Sequence[tuple[str, int]], credentials: Credentials) -> int:
     """Return which member leads the others. OSError: none."""
-    for number, (host, port) in enumerate(members):
-        with suppress(OSError, HTTPException, KeyError), closing(HTTPConnection(host, port, timeout=1.0)) as asked:
+    tls = Identity(credentials).client
+    for number, address in enumerate(members):
+        connection = HTTPSConnection(*address, timeout=1.0, context=tls)
+        with suppress(OSError, HTTPException, KeyError), closing(connection) as asked:
             asked.request("POST", "/v3/maintenance/status", b"{}")
             status = json.loads(asked.getresponse().read())
             if status["leader"] == status["header"]["member_id"]:

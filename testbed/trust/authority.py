@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -91,9 +92,12 @@ class Authority:
         keys = [each.public_key() for each in (self.certificate, self.other) if each is not None]
         return [key for key in keys if isinstance(key, ec.EllipticCurvePublicKey)]
 
-    def issue(self, name: Name, key: ec.EllipticCurvePublicKey, life_s: float = LIFE_S) -> x509.Certificate:
-        """Return a certificate of a party's name and public key."""
-        named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(name))])
+    def issue(
+        self, name: Name, key: ec.EllipticCurvePublicKey, life_s: float = LIFE_S, at: str = ""
+    ) -> x509.Certificate:
+        """Return a certificate of a party's name and public key; of its address, too, for clients that look for that."""
+        addresses = [x509.IPAddress(ip_address(at))] if at else []
+        named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(name)), *addresses])
         usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         builder = _builder(self.certificate.subject, key, self.key, life_s).subject_name(x509.Name([]))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -101,10 +105,10 @@ class Authority:
         builder = builder.add_extension(named, critical=True).add_extension(usages, critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
-    def credentials(self, name: Name, life_s: float = LIFE_S) -> Credentials:
+    def credentials(self, name: Name, life_s: float = LIFE_S, at: str = "") -> Credentials:
         """Return a new key, its certificate, and what is trusted, for a party that this process starts."""
         key = new_key()
-        return Credentials(name, pem_of_key(key), pem_of(self.issue(name, key.public_key(), life_s)), self.trusted)
+        return Credentials(name, pem_of_key(key), pem_of(self.issue(name, key.public_key(), life_s, at)), self.trusted)
 
 
 def domain_of(campus: str) -> str:

@@ -28,7 +28,7 @@ from bpf.build import build
 from controller.core.policies.table import Policy, policy, policy_of
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
-from controller.persistence.etcd import PROGRAM, leading, member
+from controller.persistence.etcd import ADDRESS, PROGRAM, leading, log_credentials, member, member_files
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
@@ -57,7 +57,7 @@ COORDINATOR, STANDBY = COORDINATORS
 COPY = "standby.sqlite"  # journal of the second coordinator, where the log is in etcd
 MEMBERS = 3
 ETCD_PORTS = tuple(range(2379, 2379 + 2 * MEMBERS))
-ETCD = tuple(("127.0.0.1", port) for port in ETCD_PORTS[::2])
+ETCD = tuple((ADDRESS, port) for port in ETCD_PORTS[::2])
 Owners = Mapping[str, int]  # host -> group
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
@@ -126,6 +126,7 @@ class LiveWorld:
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of every coordinator here
     # of the names of all processes, in a file: the coordinator may follow it by another; None: they are without certificates
     authority: Path | None = None
+    log_credentials: channel.Credentials | None = None  # of etcd's members and clients
     habits: Habits = field(init=False)  # of the owners, once its processes run
 
     @property
@@ -178,9 +179,12 @@ class LiveWorld:
     def _start_coordinators(self) -> None:
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         trust = self.scenario.trust
-        for number in range(MEMBERS if trust.journal == "etcd" else 0):
-            start = partial(self._start_member, number)
-            self.members.append(Kept(f"etcd {number}", start, Restarts(RESTART_AFTER_S), start()))
+        if trust.journal == "etcd":
+            self.log_credentials = log_credentials()
+            files = member_files(self.log_credentials)
+            for number in range(MEMBERS):
+                start = partial(self._start_member, number, files)
+                self.members.append(Kept(f"etcd {number}", start, Restarts(RESTART_AFTER_S), start()))
         again_s = BESIDE_ANOTHER_S if trust.standby else COORDINATOR_AFTER_S
         for number, subject in enumerate((COORDINATOR, STANDBY)[: 1 + trust.standby]):
             start = partial(self._start_coordinator, number)
@@ -190,9 +194,9 @@ class LiveWorld:
         """Return the process of a host's agent, which may be others' too."""
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
-    def _start_member(self, number: int) -> ForkedProcess:
+    def _start_member(self, number: int, files: tuple[Path, Path]) -> ForkedProcess:
         """Start a member of etcd on the loopback of the coordinator's host, at the coordinator's priority."""
-        argv = ["nice", f"--adjustment={COORDINATOR_NICE}", *member(number, ETCD_PORTS, self.data / PROGRAM)]
+        argv = ["nice", f"--adjustment={COORDINATOR_NICE}", *member(number, ETCD_PORTS, self.data / PROGRAM, files)]
         become = partial(os.execvp, argv[0], argv)
         return self.campus.fork(self.campus.spec.coordinator.name, become, label=PROGRAM, log=self._log(PROGRAM))
 
@@ -202,10 +206,10 @@ class LiveWorld:
             asked.connect(str(self.operator_socket))
             pid, _, _ = struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         killed = [next(kept for kept in self.coordinators if kept.process.pid == pid)]
-        if of_etcd:
+        if of_etcd and self.log_credentials is not None:
             holder = self.campus.kernel.holder_pids[self.campus.spec.coordinator.name]
             with NetworkNamespace.of_process(holder).entered():
-                killed.append(self.members[leading(ETCD)])
+                killed.append(self.members[leading(ETCD, self.log_credentials)])
         now_s = time.monotonic()
         for kept in killed:
             kept.process.kill()
@@ -228,6 +232,7 @@ class LiveWorld:
             secret=self.secret,
             credentials=self._credentials(channel.PartyRole.COORDINATOR, host.name),
             members=ETCD if trust.journal == "etcd" else (),
+            log_credentials=self.log_credentials,
             paired=trust.standby,
             follows=any(kept.process.poll() is None for kept in self.coordinators),
             authority=self.authority,
