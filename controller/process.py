@@ -26,8 +26,8 @@ from controller.host import AGENT_PORT, DESK_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
 from controller.persistence.etcd import EtcdLog
 from controller.persistence.group_commit import GroupCommit
-from controller.persistence.journal import DamagedJournal, Journal, damaged_beside, set_aside
-from controller.persistence.lines import Deposed, Log, LogLine
+from controller.persistence.journal import DamagedJournal, Journal, begin_as, damaged_beside, set_aside
+from controller.persistence.lines import Deposed, Log, LogLine, Missed
 from controller.persistence.recovery import JournalReplay, check_origin, origin_of, salvage, start_after
 from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
@@ -61,6 +61,7 @@ class CoordinatorConfig:
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32))
     members: tuple[tuple[str, int], ...] = ()  # of etcd, which holds the log; none: the journal is the log
     log_credentials: Credentials | None = None  # for those
+    other_journal: Path | None = None  # of the other coordinator, where each has its own
     paired: bool = False  # there is another coordinator, which writes the same log
     follows: bool = False  # it may lead now
     # None: conversations without certificates
@@ -77,6 +78,13 @@ def run_coordinator(config: CoordinatorConfig) -> None:
     """
     try:
         run_process(_main, config)
+    except* Missed as missed:
+        if config.other_journal is None:
+            raise
+        LOG.warning(
+            "%s; it begins again with the other's journal, and its own is now %s", missed, set_aside(config.journal)
+        )
+        os._exit(DEPOSED)
     except* Deposed:
         LOG.warning("another coordinator leads: this one ends")
         os._exit(DEPOSED)  # an exception from here would be one of a group
@@ -214,15 +222,19 @@ def _resumed(config: CoordinatorConfig) -> Candidate:
 
     DamagedJournal: another coordinator may lead, so it is left where it is.
     """
-    path = config.journal
+    path, other = config.journal, config.other_journal
+    if other is not None and not path.exists():
+        begin_as(other, path)
     try:
         return _candidate(config)
     except DamagedJournal as damage:
-        if config.follows:
+        if config.follows and other is None:
             raise
         aside = set_aside(path)
         LOG.warning("%s; it is now %s", damage, aside.name)
-    if not config.members:  # else all of it is in the log
+    if other is not None:
+        begin_as(other, path)
+    elif not config.members:  # else all of it is in the log
         with closing(Journal(path)) as journal:
             journal.found(_origin(config))
             LOG.warning("%d events of it are decided again", salvage(aside, journal, partial(_core, config)))

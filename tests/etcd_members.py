@@ -68,9 +68,9 @@ class Members:
 
 
 @contextmanager
-def etcd_members(folder: Path) -> Iterator[Members]:
+def etcd_members(folder: Path, count: int = 3) -> Iterator[Members]:
     """Members that have a leader."""
-    members = Members(folder)
+    members = Members(folder, count)
     try:
         members.leader()
         yield members

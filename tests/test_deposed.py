@@ -60,6 +60,7 @@ def config_of(folder: Path, number: int, members: Any, follows: bool, proof: Cre
         secret=b"x",
         members=tuple(map(tuple, members)),
         log_credentials=proof,
+        other_journal=folder / f"journal-{1 - number}.sqlite" if members else None,
         paired=True,
         follows=follows,
     )
@@ -168,7 +169,7 @@ class Pair:
         for path in self.journals:
             with closing(Journal(path)) as journal:
                 journal._db.execute("DELETE FROM snapshot")
-                replay = JournalReplay(journal, _core(config_of(self.folder, 0, self.members[0], False)))
+                replay = JournalReplay(journal, _core(config_of(self.folder, 0, self.members[0], False, None)))
                 replay.advance()
                 lines = list(journal.follow())
             epochs = [line.epoch for line in lines]

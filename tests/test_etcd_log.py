@@ -1,24 +1,29 @@
 """The log in etcd: a line is created once, a member that dies is not waited for, what is not known is looked up."""
 
+import errno
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.core.model import events as ev
+from controller.core.parameters import Protocol, Queue
 from controller.persistence import etcd
 from controller.persistence.etcd import EtcdLog
-from controller.persistence.lines import Deposed, Entry, LogLine
+from controller.persistence.journal import set_aside
+from controller.persistence.lines import Deposed, Entry, LogLine, Missed
+from controller.process import Candidate, CoordinatorConfig, _resumed
 from testbed import messages as m
-from testbed.errors import SetupError
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Credentials, Name, PartyRole
 from tests.etcd_members import Members, etcd_members, needs_etcd
+from topologies.presets import three_tier
 
 pytestmark = needs_etcd
 BEAT = ev.AgentSaid("h1", m.Heartbeat(1, [m.JobClaim("a", 1, 3)]))
@@ -72,7 +77,7 @@ def test_long_logs_are_read_whole_and_what_all_have_read_is_dropped(members: Mem
         second.prune(second.number - 100)
         first.prune(first.number)
         assert [line.number for line in first.follow(401)] == list(range(402, 502))
-        with pytest.raises(SetupError, match="no line 1: this coordinator was away for too long"):
+        with pytest.raises(Missed, match="no line 1: this coordinator was away for too long"):
             list(members.log("3").follow(0))
         second.append([Entry(300.0, BEAT)])
 
@@ -88,7 +93,7 @@ def test_a_log_that_grows_is_pruned_behind_its_readers(members: Members, monkeyp
         assert list(second.follow(61)) == []
         for number in range(60, 90):
             first.append([Entry(float(number), BEAT)])
-        with pytest.raises(SetupError, match="no line 1"):
+        with pytest.raises(Missed, match="no line 1"):
             list(third.follow(0))
         assert [line.number for line in second.follow(51)] == list(range(52, 92))
 
@@ -180,3 +185,104 @@ def test_nobody_reads_the_log_without_a_certificate(members: Members) -> None:
         with closing(nameless), pytest.raises(OSError, match=r"alert|EOF|reset"):
             nameless.request("POST", "/v3/kv/range", b"{}")
             nameless.getresponse()
+
+
+# ---------------------------------------------------------------- room
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Members]:
+    """A member that takes 9 MB."""
+    monkeypatch.setattr(etcd, "QUOTA_BYTES", 9_000_000)
+    with etcd_members(tmp_path, count=1) as members:
+        yield members
+
+
+LARGE = ev.StrangersRefused("elsewhere", "x" * 400_000, 1)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_log_does_not_fill_though_nobody_else_reads_it(
+    small: Members, monkeypatch: pytest.MonkeyPatch, standby: bool
+) -> None:
+    """There is no standby, or it is dead."""
+    monkeypatch.setattr(etcd, "KEPT_LINES", 2)
+    monkeypatch.setattr(etcd, "MAX_LINES", 5)
+    with closing(small.log("1")) as log, closing(small.log("2")) as dead:
+        if standby:
+            dead.prune(0)
+        log.seize(1)
+        for number in range(40):  # 16 MB
+            log.append([Entry(float(number), LARGE)])
+        assert 5 <= len(list(log.follow(log.number - 5))) <= 11
+
+
+def test_a_log_that_is_full_says_so(small: Members) -> None:
+    with closing(small.log("1")) as log:
+        log.seize(1)
+        with pytest.raises(OSError, match=r"etcd's quota of 9000000 bytes is spent \(its alarm NOSPACE\)") as error:
+            for number in range(40):
+                log.append([Entry(float(number), LARGE)])
+        assert error.value.errno == errno.ENOSPC
+
+
+# ---------------------------------------------------------------- coordinators whose journal is gone
+
+
+def candidate(members: Members, folder: Path, number: int) -> Candidate:
+    """One of two coordinators, which have read what the log has."""
+    journals = [folder / "journal-0.sqlite", folder / "journal-1.sqlite"]
+    config = CoordinatorConfig(
+        *(three_tier(1, 1, 0), Protocol(), Queue(), 1, journals[number], folder / "o.sock", etcd.ADDRESS, number),
+        started_s=1.0,
+        members=tuple(members.addresses),
+        log_credentials=members.credentials,
+        paired=True,
+        follows=True,
+        other_journal=journals[1 - number],
+    )
+    return _resumed(config)
+
+
+async def looked(one: Candidate) -> tuple[int, list[tuple[float, bytes]]]:
+    """What a coordinator knows once it has looked: the last line, and all facts."""
+    await one._look()
+    return one.replay.number, list(one.journal.facts())
+
+
+@pytest.mark.parametrize("gone", ["lost", "damaged", "old"])
+async def test_a_coordinator_that_missed_lines_goes_on_from_the_others_journal(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """Its own journal is lost, damaged, or ends before the first line that etcd still has."""
+    monkeypatch.setattr(etcd, "KEPT_LINES", 2)
+    own = tmp_path / "journal-1.sqlite"
+    with ExitStack() as stack:
+        first = stack.enter_context(closing(candidate(members, tmp_path, 0)))
+        writer = stack.enter_context(closing(members.log("writer")))
+        writer.seize(1)
+        writer.append([Entry(1.0, ev.StrangersRefused("10.0.0.9", "rubbish", 3))])
+        if gone == "old":
+            with closing(candidate(members, tmp_path, 1)) as second:
+                assert (await looked(second))[0] == 2
+        for number in range(2, 20):
+            writer.append([Entry(float(number), ev.Woke())])
+        known = await looked(first)
+        assert len(known[1]) == 1
+        first.log.prune(writer.number - 3)
+        writer.prune(writer.number - 3)
+        monkeypatch.setattr(etcd, "MAX_LINES", 3)
+        writer.prune(writer.number)
+        if gone == "damaged":
+            own.write_bytes(b"no journal" * 1000)
+        if gone == "old":
+            with closing(candidate(members, tmp_path, 1)) as second, pytest.raises(Missed):
+                await looked(second)
+            set_aside(own)  # as its process does before it ends
+        second = stack.enter_context(closing(candidate(members, tmp_path, 1)))
+        assert (second.replay.number, await looked(second)) == (known[0], known)
+        assert own.stat().st_mode & 0o777 == 0o600
+        writer.append([Entry(30.0, ev.StrangersRefused("10.0.0.9", "again", 3))])
+        assert await looked(second) == await looked(first)
+        assert len((await looked(second))[1]) == 2
+        assert own.with_name("journal-1.sqlite.damaged-1").exists() == (gone != "lost")

@@ -10,6 +10,7 @@ deposed; none, and it is written again. A member that does not answer is not wai
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 import time
@@ -24,8 +25,7 @@ from typing import Any
 import msgspec
 
 from controller.core.model.events import Event
-from controller.persistence.lines import Deposed, Entry, LogLine
-from testbed.errors import SetupError
+from controller.persistence.lines import Deposed, Entry, LogLine, Missed
 from testbed.trust.authority import AUTHORITY_LIFE_S, Authority, nameless_file
 from testbed.trust.channel import Credentials, Identity, Name, PartyRole
 
@@ -38,6 +38,7 @@ BEAT_MS, ELECTION_MS = 50, 500  # of etcd's members among themselves
 QUOTA_BYTES, MAX_REQUEST_BYTES = 2 << 30, 8 << 20
 LINES = 100  # read at a time
 KEPT_LINES = 20_000  # of those that all have read: their own journals may not be on disk yet
+MAX_LINES = 200_000  # whoever has read them: 500 hosts write 80 MB, and five that send all they may, the quota
 PROGRAM = "etcd"  # Debian: etcd-server
 
 
@@ -80,7 +81,7 @@ class EtcdLog:
         self._create(Batch(epoch, self._writer, []), self._patience_s)
 
     def follow(self, after: int) -> Iterator[LogLine]:
-        """Yield lines beyond that number, in order. SetupError: some have been pruned. OSError."""
+        """Yield lines beyond that number, in order. Missed: some have been pruned. OSError."""
         self._prune_behind(after)
         while True:
             asked = {"key": _key(after + 1), "range_end": _text(f"{PREFIX}/line0"), "limit": LINES}  # 0: behind /
@@ -88,7 +89,7 @@ class EtcdLog:
             for each in found:
                 number, batch = int(b64decode(each["key"]).split(b"/")[-1]), _BATCHES.decode(b64decode(each["value"]))
                 if number != after + 1:
-                    raise SetupError(f"etcd has no line {after + 1}: this coordinator was away for too long")
+                    raise Missed(f"etcd has no line {after + 1}: this coordinator was away for too long")
                 for at_s, event in batch.events or [(0.0, None)]:
                     after += 1
                     self.number, self.epoch = after, batch.epoch
@@ -97,12 +98,13 @@ class EtcdLog:
                 return
 
     def prune(self, before: int) -> None:
-        """Drop lines before that number, as far as the other coordinator has read them, too. OSError."""
+        """Drop lines before that number that the other coordinator has read, too, and all but the last MAX_LINES. OSError."""
         patience_s, marks = self._patience_s, {"key": _text(f"{PREFIX}/read/"), "range_end": _text(f"{PREFIX}/read0")}
         self._ask("put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
         read = [int(b64decode(each["value"])) for each in self._ask("range", marks, patience_s)["kvs"]]
-        if len(read) > 1:
-            dropped = self._ask("deleterange", {"key": _key(0), "range_end": _key(min(read))}, patience_s)
+        first = max(min(read) if len(read) > 1 else 0, self.number - MAX_LINES)
+        if first > 0:
+            dropped = self._ask("deleterange", {"key": _key(0), "range_end": _key(first)}, patience_s)
             if int(dropped.get("deleted", 0)):
                 self._ask("compaction", {"revision": dropped["header"]["revision"]}, patience_s)
 
@@ -149,6 +151,8 @@ class EtcdLog:
             except (OSError, HTTPException, ValueError) as error:
                 why = str(error) or type(error).__name__
             self.close()
+            if "space exceeded" in why:
+                raise OSError(errno.ENOSPC, f"etcd's quota of {QUOTA_BYTES} bytes is spent (its alarm NOSPACE)")
             self._members.append(self._members.pop(0))
             if time.monotonic() > ends_s:
                 raise OSError(f"etcd does not answer: {why}")

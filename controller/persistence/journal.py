@@ -20,7 +20,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from itertools import count, takewhile
 from pathlib import Path
@@ -378,6 +378,17 @@ def damaged_beside(path: Path) -> list[Path]:
     """Return the damaged journals beside which this one was begun, oldest first."""
     beside = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
     return list(takewhile(Path.exists, beside))
+
+
+def begin_as(other: Path, path: Path) -> None:
+    """Begin a journal as a copy of another coordinator's, which may be in use; of one that cannot be read nothing is taken."""
+    Journal(path).close()
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"file:{other}?mode=ro", uri=True)) as found,
+        closing(sqlite3.connect(path)) as mine,
+    ):
+        found.backup(mine)
 
 
 def set_aside(path: Path) -> Path:

@@ -12,11 +12,15 @@ from typing import NamedTuple, Protocol
 
 from controller.core.model.events import Event
 from controller.core.model.facts import Fact
-from testbed.errors import TestbedError
+from testbed.errors import SetupError, TestbedError
 
 
 class Deposed(TestbedError):
     """Discovery that another coordinator has written the line that this one wanted to write: the other leads."""
+
+
+class Missed(SetupError):
+    """Absence of lines that a coordinator has not read: they have been dropped."""
 
 
 class Entry(NamedTuple):

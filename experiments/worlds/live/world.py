@@ -219,12 +219,13 @@ class LiveWorld:
     def _start_coordinator(self, number: int) -> ForkedProcess:
         """Start a coordinator for the first time, or to go on with its journal; it follows where another one lives."""
         host, openflow, trust = self.campus.spec.coordinator, self.campus.openflow, self.scenario.trust
+        journals = (self.journal, self.out / COPY if trust.journal == "etcd" else self.journal)
         config = CoordinatorConfig(
             self.campus.spec,
             self.scenario.protocol,
             self.scenario.queue,
             self.scenario.seed,
-            self.out / COPY if number > 0 and trust.journal == "etcd" else self.journal,
+            journals[number],
             self.operator_socket,
             str(host.address),
             AGENT_PORT + number,
@@ -233,6 +234,7 @@ class LiveWorld:
             credentials=self._credentials(channel.PartyRole.COORDINATOR, host.name),
             members=ETCD if trust.journal == "etcd" else (),
             log_credentials=self.log_credentials,
+            other_journal=journals[1 - number] if trust.journal == "etcd" and trust.standby else None,
             paired=trust.standby,
             follows=any(kept.process.poll() is None for kept in self.coordinators),
             authority=self.authority,
