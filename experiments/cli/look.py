@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -150,6 +152,10 @@ def dashboard(
     campus: CampusId = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option(help="Also serve metrics to operators of other machines, at ADDRESS:PORT.")
+    ] = None,
+    authority: Annotated[Path | None, typer.Option(help="The campus's (`ca init`): --metrics needs it.")] = None,
 ) -> None:
     """Serve a live page of a running campus, or replay a run: map, jobs, time line, events."""
     from experiments.dashboard import serve, sources
@@ -163,6 +169,13 @@ def dashboard(
         shown, what = serve.Shown(sources.open_run(run)), str(run)
     else:
         raise SpecError("--campus", campus, "nothing, with a run that is over")
+
+    if metrics is not None:
+        at, _, number = metrics.rpartition(":")
+        try:
+            shown = replace(shown, remote=(str(ip_address(at)), int(number), Path(authority or "")))
+        except ValueError:
+            raise SpecError("--metrics", metrics, "ADDRESS:PORT of this machine") from None
 
     def tell(address: str) -> None:
         console.print(f"{what}: {address}", markup=False, soft_wrap=True)

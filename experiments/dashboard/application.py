@@ -101,11 +101,8 @@ class Application:
 
     def _refusal(self, authorization: str) -> str:
         """Return the reason to refuse a request with this header; empty: it has a good token."""
-        scheme, _, token = authorization.partition(" ")
-        if scheme != "Bearer" or not token:
-            return "the token is missing"
         try:
-            claims_of(token, AUDIENCE, [self._key.public_key()])
+            claims_of(authorization.removeprefix("Bearer "), AUDIENCE, [self._key.public_key()])
         except RemoteProtocolError as error:
             return str(error)
         return ""
@@ -154,8 +151,12 @@ class Application:
             raise RequestRefused(400, f"n {number:g}: the number of a fact is expected")
         return _json(self._feed.fact(int(number)))
 
+    def figures(self) -> bytes:
+        """Return all metrics, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
     async def _metrics(self, request: Request) -> Response:
-        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(self.figures(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _healthz(self, request: Request) -> Response:
         """Return the health as a status, for a service manager: 503 is not well."""

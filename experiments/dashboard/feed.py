@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from controller.core.model.facts import NameChanged
 from controller.persistence.journal import DAMAGED
 from experiments.dashboard.campus_state import CampusState, Row
 from experiments.dashboard.event_log import EventLog
@@ -45,6 +46,7 @@ class Feed:
         self.loaded = False  # all that was there at the beginning has been read
         self.over = False  # nothing more will come
         self.broken = ""  # why the source could not be read on
+        self.revoked: dict[str, float] = {}  # names, and when
         self._keyframes = [(-inf, self.head.copy())]  # (s, picture after a fact)
         self._spacing = FIRST_SPACING
         self._meter = HeartbeatRates()
@@ -89,6 +91,8 @@ class Feed:
             await trio.sleep(POLL_S)
 
     def _add(self, number: int, at_s: float, fact: Any) -> None:
+        if isinstance(fact, NameChanged) and fact.change == "revoked":
+            self.revoked[fact.name] = at_s
         head = self.head
         self._routes.note(at_s, fact)
         head.apply(number, at_s, fact)

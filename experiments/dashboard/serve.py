@@ -22,6 +22,7 @@ from hypercorn.trio import serve as serve_asgi
 from experiments.dashboard.application import Application
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
+from experiments.dashboard.remote_metrics import serve_metrics
 from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
@@ -41,10 +42,11 @@ BEGUN_S = 5.0  # within which a coordinator that was started has begun its journ
 
 @dataclass(frozen=True)
 class Shown:
-    """A run and, if it goes on, its campus."""
+    """A run and, if it goes on, its campus; `remote`: address and port of metrics for others, file of the authority."""
 
     source: JournalSource | EventsFile
     campus: RunningCampus | None = None
+    remote: tuple[str, int, Path] | None = None
 
 
 def of_campus(campus: RunningCampus) -> Shown:
@@ -70,7 +72,7 @@ def of_campus(campus: RunningCampus) -> Shown:
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
     """Serve until interrupted; with `until_eof`, until standard input ends.
 
-    The callback gets the address once it is served. SetupError: the port is taken.
+    The callback gets each address once it is served. SetupError: a port is taken.
     """
     sock = listening(port)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[
@@ -106,6 +108,8 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
     config.graceful_timeout = 0.5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
+        if shown.remote is not None:
+            tell(await nursery.start(partial(serve_metrics, *shown.remote, feed, application.figures)))
         if file := os.environ.get(TOKEN):
             nursery.start_soon(_keep_token, Path(file), application)
         if campus is not None:

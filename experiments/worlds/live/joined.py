@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import trio
 
 from controller.host import DESK_PORT
@@ -14,30 +13,25 @@ from testbed.errors import SetupError
 from testbed.trust.channel import Credentials, Identity, PartyRole, opened
 from testbed.trust.joining import join, name_in
 
-
-class Joined(msgspec.Struct):
-    """The coordinator's address, and credentials."""
-
-    address: str
-    key: bytes
-    certificate: bytes
-    trusted: bytes
+FILES = ("key.pem", "certificate.pem", "authorities.pem")  # beside the file of the coordinator's address
 
 
 def join_campus(token: str, address: str, file: Path) -> None:
-    """Get an operator's credentials from the coordinator at `address`, into a file. SetupError: it does not answer."""
+    """Get an operator's credentials from the coordinator at `address`, beside a file. SetupError: it does not answer."""
     try:
         made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, PartyRole.OPERATOR)
     except (OSError, trio.BrokenResourceError) as error:
         raise SetupError(f"no coordinator answers at {address}: {error}") from error
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(file, msgspec.json.encode(Joined(address, made.key, made.certificate, made.trusted)))
+    for name, content in zip(FILES, (made.key, made.certificate, made.trusted), strict=True):
+        write_durably(file.with_name(name), content)
+    write_durably(file, address.encode())
 
 
 async def conversation(file: Path) -> trio.abc.Stream:
-    """Return a conversation under the name of a file's credentials. Raises OSError, and what the handshake raises."""
-    kept = msgspec.json.decode(file.read_bytes(), type=Joined)
-    mine = Credentials(name_in(kept.certificate), kept.key, kept.certificate, kept.trusted)
-    stream = await trio.open_tcp_stream(kept.address, DESK_PORT)
+    """Return a conversation under the name of the credentials beside a file. Raises OSError, and what the handshake raises."""
+    key, certificate, trusted = (file.with_name(name).read_bytes() for name in FILES)
+    mine = Credentials(name_in(certificate), key, certificate, trusted)
+    stream = await trio.open_tcp_stream(file.read_text("utf-8"), DESK_PORT)
     words, _ = await opened(stream, Identity(mine), PartyRole.COORDINATOR)
     return words

@@ -23,7 +23,7 @@ from testbed.wire import Channel, Codec
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
-JOINED = "joined.json"  # in place of that: what an operator of another machine keeps
+JOINED = "coordinator.address"  # in place of that: what an operator of another machine keeps
 LOGS = "logs"  # there: a link to the logs of its processes
 AGAIN_S, STARTS_WITHIN_S = 0.1, 5.0  # looks for a coordinator that is not there yet, and for how long
 PATIENCE_S = 10.0  # for a coordinator that does not answer
