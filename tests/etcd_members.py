@@ -49,7 +49,7 @@ class Members:
 
     def log(self, name: str) -> EtcdLog:
         """The log of the coordinator of this name."""
-        return EtcdLog(self.addresses, name, self.credentials)
+        return EtcdLog(self.addresses, name, self.credentials, patience_s=10.0)
 
     def leader(self) -> int:
         """The number of the member that leads the others."""

@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 import trio
+from typer.testing import CliRunner
 
 from controller.core.model.facts import NameChanged
+from experiments.cli.main import app
 from experiments.dashboard.application import Application
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.remote_metrics import serve_metrics
 from experiments.dashboard.sources import open_run
+from testbed.errors import TestbedError
 from testbed.trust import door
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Identity, Name, PartyRole
 from tests import dashboard_runs as runs
-from tests.live_campus import command
 
 CAMPUS, HERE = "lab", "127.0.0.1"
 SOON_S = 10.0
@@ -162,6 +164,6 @@ def test_a_service_of_metrics_that_cannot_be_says_why(
 ) -> None:
     Authority.new(CAMPUS).save(tmp_path / "authority.pem")
     asked = [word.replace("AUTHORITY", str(tmp_path / "authority.pem")) for word in words]
-    answer = command("dashboard", str(events), "--port", "0", *asked)
-    assert answer.returncode == 2
-    assert said in answer.stderr
+    with pytest.raises((TestbedError, ExceptionGroup)) as error:
+        CliRunner().invoke(app, ["dashboard", str(events), "--port", "0", *asked], catch_exceptions=False)
+    assert said in repr(error.value)
