@@ -78,12 +78,11 @@ def run_coordinator(config: CoordinatorConfig) -> None:
     """
     try:
         run_process(_main, config)
-    except* Missed as missed:
+    except* Missed:
         if config.other_journal is None:
             raise
-        LOG.warning(
-            "%s; it begins again with the other's journal, and its own is now %s", missed, set_aside(config.journal)
-        )
+        LOG.warning("etcd has dropped lines that it has not read: it begins again with the other's journal")
+        LOG.warning("its own is now %s", set_aside(config.journal))
         os._exit(DEPOSED)
     except* Deposed:
         LOG.warning("another coordinator leads: this one ends")

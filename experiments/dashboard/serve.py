@@ -33,9 +33,7 @@ from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
 from testbed.trust.authority import LIFE_S
 
-TOKEN = (
-    "RECLAIMNET_PAGE_TOKEN"  # environment: a file that has a good token at any time, for a program that reads the page
-)
+TOKEN = "RECLAIMNET_PAGE_TOKEN"  # environment: a file that always holds a good token, for programs
 ADDRESS = "127.0.0.1"
 BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
