@@ -177,7 +177,9 @@ async def test_a_forged_or_changed_token_is_refused_and_counted(coordinator: Run
     """By the coordinator, whatever a joiner checks before it sends it."""
     made, said = TOKENS[kind]
     token = await token_for(coordinator)
-    stream = trio.SSLStream(await trio.open_tcp_stream("127.0.0.1", coordinator.desk), joining._context(None))
+    stream = trio.SSLStream(
+        await trio.open_tcp_stream("127.0.0.1", coordinator.desk), context_of(ssl.PROTOCOL_TLS_CLIENT, None)
+    )
     channel = Channel(stream, joining.CODEC)
     with trio.fail_after(SOON_S):
         await channel.receive()
