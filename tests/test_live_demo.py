@@ -262,7 +262,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
 @pytest.mark.parametrize("journal", ["sqlite", "etcd"])
 def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path, journal: str) -> None:
     """No job stops for it, no checkpoint completes twice, and both journals lead to the same facts."""
-    demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=25.0, seed=3)
+    demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=18.0, seed=3)
     quiet = replace(demo, owners=replace(demo.owners, hazard_per_s=0.0, script=()))
     scenario = replace(quiet, trust=replace(quiet.trust, standby=True, journal=journal))
     with Path(os.devnull).open("w") as nowhere:
