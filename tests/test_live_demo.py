@@ -94,6 +94,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
+@pytest.mark.apart
 def test_pool_of_agents_comes_back_and_a_coordinator_that_dies_again_and_again_with_its_disk_full(
     small_disk: Path,
 ) -> None:
@@ -258,6 +259,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
     assert record["same_ways"] == record["jobs"]
 
 
+@pytest.mark.apart
 @needs_etcd
 @pytest.mark.parametrize("journal", ["sqlite", "etcd"])
 def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path, journal: str) -> None:

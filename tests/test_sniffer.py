@@ -18,6 +18,7 @@ from tests.live_campus import Run, live, running
 
 pytestmark = [
     *live,
+    pytest.mark.apart,
     pytest.mark.timeout(150),
     pytest.mark.skipif(not shutil.which("tcpdump"), reason="tcpdump is not here"),
 ]
