@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 from experiments.cli.options import (
     ORACLE,
     AgentsPerProcess,
+    Dask,
     Hosts,
     Json,
     Out,
@@ -45,6 +47,10 @@ app = typer.Typer()
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
 def demo(
     hosts: Hosts = 12,
+    machines: Annotated[
+        int | None,
+        typer.Option(help="Spread it over so many, of --hosts each: Dask's workers, in namespaces of this one."),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
     standby: Annotated[
@@ -65,10 +71,18 @@ def demo(
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import trace_of
 
-    scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
+    parts = machines or 1
+    scenario = demo_scenario(hosts=hosts * parts, buildings=max(3, parts), on_demand=2, seconds=seconds, seed=seed)
     scenario = replace(scenario, trust=replace(scenario.trust, standby=standby))
     kills = (False, False) if standby else ()
-    return _play_live(scenario, trace_of(scenario, trace or ()), group, agents_per_process, web, out, as_json, kills)
+    drawn = trace_of(scenario, trace or ())
+    if machines is None:
+        return _play_live(scenario, drawn, group, agents_per_process, web, out, as_json, kills)
+    from experiments.machines.rehearsal import rehearsed, spread
+
+    scenario = replace(scenario, campus=spread(scenario.campus, machines))
+    with rehearsed(scenario.campus, out) as dask:
+        return _play_live(scenario, drawn, group, agents_per_process, web, out, as_json, kills, dask)
 
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
@@ -82,11 +96,12 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,
+    dask: Dask = None,
     yes: Annotated[bool, typer.Option("--yes", help="Without a question, also for more than half an hour.")] = False,
     out: Out = Path("out/run"),
     as_json: Json = False,
 ) -> int:
-    """Run a scenario of your own, live."""
+    """Run a scenario of your own, live; by --dask one whose campus has [machines], each of them a worker (tls://HOST:8786)."""
     described, drawn = described_with_trace(
         scenario, seed, trace or (), policy=policy, overrides=override or (), settings=settings or ()
     )
@@ -96,7 +111,7 @@ def run(
             raise typer.BadParameter(f"{takes}; --yes plays it all the same")
         if not typer.confirm(f"{takes}. Begin?", err=True):
             return ExitStatus.NOT_RUN
-    return _play_live(described, drawn, group, agents_per_process, web, out, as_json)
+    return _play_live(described, drawn, group, agents_per_process, web, out, as_json, dask=dask)
 
 
 def _play_live(
@@ -108,8 +123,12 @@ def _play_live(
     out: Path,
     as_json: bool,
     kills: Sequence[bool] = (),
+    dask: str | None = None,
 ) -> ExitStatus:
-    """Run a scenario live, write the report into `out`, print the table. `web`: port of a live page; `kills`: see `run_live`."""
+    """Run a scenario live, write the report into `out`, print the table.
+
+    `web`: port of a live page; `kills`: see `run_live`; `dask`: a scheduler whose workers are the machines of the campus.
+    """
     from experiments.cli.dashboard import page_beside
     from experiments.cli.results import write_results
     from experiments.results.live_display import Live
@@ -118,7 +137,15 @@ def _play_live(
     from experiments.worlds.live.run import run_live
 
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    outcome = run_live(
+    if dask is not None:
+        from experiments.machines.conductor import run_on_machines
+
+        if web is not None:
+            raise typer.BadParameter("no --web for several machines: the journal is on the coordinator's until the end")
+        play = partial(run_on_machines, address=dask)
+    else:
+        play = partial(run_live, beside=lambda world: page_beside(console, world.campus.id, web))
+    outcome = play(
         scenario,
         trace,
         out,
@@ -126,7 +153,6 @@ def _play_live(
         owners=group or {},
         agents_per_process=agents_per_process,
         kills=kills,
-        beside=lambda world: page_beside(console, world.campus.id, web),
     )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"

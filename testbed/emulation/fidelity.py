@@ -310,10 +310,10 @@ def probe_link_rates(
     for source, target in sample:
         read_fd, write_fd = os.pipe()
         address = str(campus.spec.host_by_name[target].address)
-        receiver = partial(_receive, write_fd, address, duration_s, warm_up_s)
+        receiver = partial(receive_probe, write_fd, address, duration_s, warm_up_s)
         processes = campus.fork_all([
             ForkRequest(target, receiver, "rate probe", keep=(write_fd,)),
-            ForkRequest(source, partial(_send, address), "rate probe"),
+            ForkRequest(source, partial(send_probe, address), "rate probe"),
         ])  # fmt: skip
         os.close(write_fd)
         try:
@@ -330,7 +330,8 @@ def probe_link_rates(
     return rates
 
 
-def _receive(write_fd: int, address: str, duration_s: float, warm_up_s: float) -> None:
+def receive_probe(write_fd: int, address: str, duration_s: float, warm_up_s: float = WARM_UP_S) -> None:
+    """Write the payload bytes/s that a sender gets through, as JSON. A process of its own, inside a host."""
     buffer = bytearray(1 << 20)
     with socket.create_server((address, PROBE_PORT)) as server:
         server.settimeout(10)
@@ -352,7 +353,7 @@ def _count(connection: socket.socket, buffer: bytearray, duration_s: float) -> t
     return received, now_s - begin_s
 
 
-def _send(address: str) -> None:
+def send_probe(address: str) -> None:
     """Send until it is killed, or the receiver has counted enough and closed."""
     data = bytes(1 << 18)
     for _ in range(CONNECT_ATTEMPTS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -31,7 +32,7 @@ class OwnersAtWork:
     # an owner does one thing after another: of two threads the later one's word could be the first to stand in the switch
     _hands: defaultdict[str, trio.Lock] = field(default_factory=lambda: defaultdict(trio.Lock))
 
-    async def play(self, events: tuple[OwnerEvent, ...], begin_s: float) -> None:
+    async def play(self, events: Iterable[OwnerEvent], begin_s: float) -> None:
         """Play each event at its time after `begin_s`, not waiting for the one before."""
         async with trio.open_nursery() as nursery:
             for event in events:

@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 import trio
 
+from bpf.observer import Observation
+from controller.core.policies.table import Policy
 from controller.persistence.journal import facts_before_damage
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.scenario import OwnerEvent, Scenario
@@ -22,10 +25,10 @@ from experiments.inputs.traces import Trace, announced
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
-from experiments.results.run_context import COMPLETED, INTERRUPTED, FidelityRecord
+from experiments.results.run_context import COMPLETED, INTERRUPTED, Death, FidelityRecord, SwitchProbe
 from experiments.worlds.live import research
 from experiments.worlds.live.network import LOOK_S, NetworkWatch
-from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
+from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, Operator, connected
 from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.usage import Usage
 from experiments.worlds.live.world import WATCH_PERIOD_S, LiveWorld, Owners, live_row, live_world
@@ -34,8 +37,8 @@ from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.emulation.campus import check_change
 from testbed.emulation.description.plan import Cable
-from testbed.emulation.fidelity import FidelityMonitor, probe_link_rates
-from testbed.emulation.safety.observation import shifted
+from testbed.emulation.fidelity import Fidelity, FidelityMonitor, probe_link_rates
+from testbed.emulation.safety.observation import DisturbedWindow, shifted
 from testbed.errors import SetupError
 from testbed.logs import logger
 from topologies.errors import SpecError
@@ -71,19 +74,22 @@ class LiveRun:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
             nursery.start_soon(self._watch_processes)
-            await self._wait_for_agents()
+            if self.world.leads:
+                await self._wait_for_agents()
             self.world.start_research()
             self.world.start_prober()
-            begin_s, duration_s = trio.current_time(), self.scenario.duration_s
+            begin_s, duration_s = await self._begin(), self.scenario.duration_s
             usage = Usage(self.world)
-            nursery.start_soon(self._watch_facts)
-            nursery.start_soon(self._submit_all, begin_s)
+            if self.world.leads:
+                nursery.start_soon(self._watch_facts)
+                nursery.start_soon(self._submit_all, begin_s)
+                nursery.start_soon(self._poll_status)
+                nursery.start_soon(self._kill_leaders, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
-            nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
+            here = [each for each in (*away, *self.trace.owner_events) if each.host in self.world.owner_hosts]
+            nursery.start_soon(self.owners.play, here, begin_s)
             nursery.start_soon(self._change_links, begin_s)
             nursery.start_soon(self._watch_network)
-            nursery.start_soon(self._poll_status)
-            nursery.start_soon(self._kill_leaders, begin_s)
             await trio.sleep_until(begin_s + duration_s)
             self.used = usage.shares() | usage.memory_bytes()
             nursery.cancel_scope.cancel()
@@ -91,9 +97,17 @@ class LiveRun:
 
     # ------------------------------------------------------------ tasks
 
+    async def _begin(self) -> float:
+        """Return the moment at which the scenario begins."""
+        return trio.current_time()
+
+    async def _tell_rates(self, rates: list[tuple[str, str, float]]) -> None:
+        """Send rates of links, as they are now, to the coordinator."""
+        await self._talk(partial(Operator.change_links, rates=rates))
+
     async def _wait_for_agents(self) -> None:
         """Wait until every agent has registered; SetupError if they do not in time."""
-        hosts = sum(len(one.hosts) for one in self.world.agents)
+        hosts = len(self.world.agent_hosts)
         began_s = trio.current_time()
         limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
         while trio.current_time() - began_s < limit_s:
@@ -132,7 +146,8 @@ class LiveRun:
         one_at_a_time = trio.Lock()
         async with trio.open_nursery() as nursery:
             for event in self.scenario.events:
-                nursery.start_soon(self._change_link, event, begin_s, one_at_a_time)
+                if self.world.carries(event.between):
+                    nursery.start_soon(self._change_link, event, begin_s, one_at_a_time)
 
     async def _change_link(self, event: LinkEvent, begin_s: float, one_at_a_time: trio.Lock) -> None:
         """Apply one event, which is read back; a trunk that is to be drained is left until then.
@@ -163,14 +178,14 @@ class LiveRun:
         if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
             return  # its controller reports it, when its tables follow
         if event.rate_bytes_per_s is not None or event.up is not None:
-            await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
+            await self._tell_rates(present_rates(campus.plan.cable_between(a, b)))
 
     async def _watch_network(self) -> None:
         """Send the switches' events to the coordinator, as they are seen."""
         while self.network.has_work:
             changed = await trio.to_thread.run_sync(self.network.changed)
             if changed:
-                await self._talk(partial(Operator.change_links, rates=changed))
+                await self._tell_rates(changed)
             await trio.sleep(LOOK_S)
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
@@ -213,13 +228,13 @@ class LiveRun:
                 return
 
 
-async def tell_rates(cable: Cable, operator: Operator) -> None:
-    """Send a cable's present rates, each way, to the coordinator."""
+def present_rates(cable: Cable) -> list[tuple[str, str, float]]:
+    """Return a cable's present rates, each way: source, target, wire bytes/s."""
     ends = (cable.a, cable.b)
     up = all(end.is_up for end in ends)
     rates = [float(end.shape.rate_bytes_per_s) if up else 0.0 for end in ends]
     a, b = (end.node for end in ends)
-    await operator.change_links([(a, b, rates[0]), (b, a, rates[1])])
+    return [(a, b, rates[0]), (b, a, rates[1])]
 
 
 def check_user_jobs(scenario: Scenario) -> None:
@@ -232,6 +247,100 @@ def check_user_jobs(scenario: Scenario) -> None:
                 "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
             )
             raise SpecError(f"jobs.{job.name}", spec.workload, allowed)
+
+
+@dataclass
+class Recorded:
+    """The records of a run beside its journal, or of the part of it on one machine; times since the coordinator began.
+
+    `started_s`: that moment, by CLOCK_MONOTONIC of the machine. `hosts`: of that machine.
+    """
+
+    hosts: frozenset[str]
+    started_s: float
+    ended: str
+    ended_at_s: float
+    deaths: list[Death]
+    switches: list[SwitchProbe]
+    fidelity: Fidelity
+    observed: dict[str, Observation]
+    disturbances: list[DisturbedWindow]
+    down_s: float = 0.0  # how long the campus took to end
+
+    @classmethod
+    def of(cls, run: LiveRun, monitor: FidelityMonitor) -> Recorded:
+        """Return what was recorded of a run that is over, while its campus stands; its coordinator ends before."""
+        world = run.world
+        world.end_coordinator()
+        measured = monitor.verdict()
+        phases = {f"up_{phase}_s": seconds for phase, seconds in world.campus.phases_s.items()}
+        figures = {**measured.figures, **phases, **run.used, **world.load()}
+        return cls(
+            frozenset(world.campus.plan.host_cables),
+            world.started_s,
+            run.ended,
+            run.ended_at_s,
+            world.deaths,
+            run.owners.probes,
+            replace(measured, figures=figures),
+            monitor.observed,
+            shifted(monitor.disturbances, world.started_s),
+        )
+
+
+def prepared(scenario: Scenario, trace: Trace, *, switches_hold: bool = True) -> tuple[Scenario, Trace, Policy]:
+    """Return scenario and trace as a live run plays them, and the policy. SpecError: only the virtual world can play them."""
+    played, played_trace = scenario.played(), scenario.scale.apply(trace)
+    if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
+        played = replace(played, protocol=replace(played.protocol, override={"borrows": False}))
+    row = live_row(played)
+    if row.weighs_calendars:
+        played_trace = replace(played_trace, owner_events=announced(played_trace, played))
+    if played_trace.background is not None:
+        allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
+        raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
+    for event in played.events:
+        check_change(event.rate_bytes_per_s, event.delay_s)
+    check_user_jobs(scenario)
+    return played, played_trace, row
+
+
+def told(scenario: Scenario, trace: Trace, row: Policy, out: Path, parts: Sequence[Recorded]) -> Played:
+    """Return a run of its journal and files in `out` and of what each machine recorded, the coordinator's first."""
+    first, played = parts[0], scenario.played()
+    facts, damage = facts_before_damage(out / JOURNAL)
+    write_events(out / "events.jsonl", facts)
+    flows = research.plan_flows(played.campus, played.research, out, played.seed)
+    samples, completions = [], []
+    for part in parts:
+        ended_s = part.started_s + first.ended_at_s
+        received = [flow for flow in flows if flow.flow.target in part.hosts]
+        samples += research.samples(played.campus, received, part.started_s, ended_s, facts)
+        sent = [flow for flow in flows if flow.flow.source in part.hosts]
+        completions += [each for flow in sent for each in flow.completed(part.started_s, ended_s)]
+    figures = {
+        **first.fidelity.figures,
+        "agents_registered_s": agents_registered_s(facts),
+        "down_s": max(part.down_s for part in parts),
+    }
+    context = replace(
+        context_of(scenario, trace, row),
+        research=sorted(samples, key=attrgetter("at_s")),
+        completions=tuple(completions),
+        switches=tuple(each for part in parts for each in part.switches),
+        fidelity=FidelityRecord(
+            first.fidelity.valid and not damage,
+            [*first.fidelity.reasons, *damage],
+            figures,
+            first.observed,
+            [each for part in parts for each in part.disturbances],
+        ),
+        ended=first.ended,
+        ended_at_s=first.ended_at_s,
+        deaths=tuple(each for part in parts for each in part.deaths),
+        measured=measured_curves(out / "logs" / JOB_LOGS),
+    )
+    return Played(facts, context)
 
 
 def run_live(
@@ -254,18 +363,7 @@ def run_live(
     live page). SetupError: the machine cannot play it. SpecError: only the virtual world can play the system, or the
     trace's background.
     """
-    played, played_trace = scenario.played(), scenario.scale.apply(trace)
-    if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
-        played = replace(played, protocol=replace(played.protocol, override={"borrows": False}))
-    row = live_row(played)
-    if row.weighs_calendars:
-        played_trace = replace(played_trace, owner_events=announced(played_trace, played))
-    if played_trace.background is not None:
-        allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
-        raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
-    for event in played.events:
-        check_change(event.rate_bytes_per_s, event.delay_s)
-    check_user_jobs(scenario)
+    played, played_trace, row = prepared(scenario, trace, switches_hold=switches_hold)
     # a path inside a building and one across the core, where there are such
     first, *others = played.volunteers
     same = [host for host in others if host.building == first.building]
@@ -279,36 +377,7 @@ def run_live(
         with monitor, display() as shown, beside(world):
             run = LiveRun(played, played_trace, world, shown, kills=kills)
             trio.run(run.main, clock=MonotonicClock())
-        world.end_coordinator()
-        measured = monitor.verdict()
+        recorded = Recorded.of(run, monitor)
         going_s = time.monotonic()
-    down_s = time.monotonic() - going_s
-    facts, damage = facts_before_damage(world.journal)
-    write_events(out / "events.jsonl", facts)
-    figures = {
-        **measured.figures,
-        **{f"up_{phase}_s": seconds for phase, seconds in world.campus.phases_s.items()},
-        "agents_registered_s": agents_registered_s(facts),
-        "down_s": down_s,
-        **run.used,
-        **world.load(),
-    }
-    ended_s = world.started_s + run.ended_at_s
-    context = replace(
-        context_of(scenario, trace, row),
-        research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
-        completions=tuple(each for flow in world.flows for each in flow.completed(world.started_s, ended_s)),
-        switches=tuple(run.owners.probes),
-        fidelity=FidelityRecord(
-            measured.valid and not damage,
-            [*measured.reasons, *damage],
-            figures,
-            monitor.observed,
-            shifted(monitor.disturbances, world.started_s),
-        ),
-        ended=run.ended,
-        ended_at_s=run.ended_at_s,
-        deaths=tuple(world.deaths),
-        measured=measured_curves(out / "logs" / JOB_LOGS),
-    )
-    return Played(facts, context)
+    recorded.down_s = time.monotonic() - going_s
+    return told(scenario, trace, row, out, [recorded])

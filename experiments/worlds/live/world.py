@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -119,7 +119,6 @@ class LiveWorld:
     agents: list[Kept] = field(default_factory=list)
     coordinators: list[Kept] = field(default_factory=list)
     members: list[Kept] = field(default_factory=list)  # of etcd
-    flows: list[research.Measured] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     prober_host: str = ""
     prober: socket.socket | None = None
@@ -153,6 +152,26 @@ class LiveWorld:
         """Return the pinned kill-switch of a host."""
         return self.campus.pin_dir / host / "switch"
 
+    @property
+    def leads(self) -> bool:
+        """True where the coordinator runs: on one machine of several."""
+        return self.campus.spec.coordinator.name in self.campus.plan.host_cables
+
+    @property
+    def agent_hosts(self) -> Sequence[Host]:
+        """The hosts of the campus that have an agent, on whatever machine."""
+        return self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
+
+    @property
+    def owner_hosts(self) -> Collection[str]:
+        """The hosts here that have an owner."""
+        return self.habits.states.keys()
+
+    def carries(self, nodes: Iterable[str]) -> bool:
+        """Return whether all these nodes are here."""
+        plan = self.campus.plan
+        return all(node in plan.host_cables or node in plan.bridges for node in nodes)
+
     # ------------------------------------------------------------ start
 
     def start_processes(self) -> None:
@@ -162,12 +181,11 @@ class LiveWorld:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
-        if self.campus.spec.coordinator.name in self.campus.plan.host_cables:
+        if self.leads:
             self._start_coordinators()
         if (rehearsed := self._credentials(channel.PartyRole.HOST, "none")) is not None:
             channel.Identity(rehearsed).client  # noqa: B018 - OpenSSL fills its tables once for all processes
-        wanted = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
-        hosts = [host for host in wanted if host.name in self.campus.plan.host_cables]
+        hosts = [host for host in self.agent_hosts if host.name in self.campus.plan.host_cables]
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
         parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
         for part, process in zip(parts, self.campus.fork_all(list(map(self._agents_request, parts))), strict=True):
@@ -245,16 +263,21 @@ class LiveWorld:
 
     def start_research(self) -> None:
         """Start the scenario's research flows, receivers before senders."""
-        self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out, self.scenario.seed)
-        log = self._log("research")
-        self.campus.fork_all([ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in self.flows])
-        self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
+        flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out, self.scenario.seed)
+        log, here = self._log("research"), self.campus.plan.host_cables
+        for requests in (
+            [ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in flows],
+            [ForkRequest(f.flow.source, f.send, "research sender", log) for f in flows],
+        ):
+            self.campus.fork_all([request for request in requests if request.host in here])
 
     def start_prober(self) -> None:
-        """Start the prober outside: on an on-demand host if there is one, else on the last volunteer."""
-        hosts = self.campus.spec.hosts
+        """Start the prober outside: on an on-demand host if there is one here, else on the last volunteer, if there is one."""
+        hosts = [host for host in self.campus.spec.hosts if host.name in self.campus.plan.host_cables]
         on_demand = [host for host in hosts if host.role is Role.ON_DEMAND]
-        self.prober_host = (on_demand or [h for h in hosts if h.role is Role.VOLUNTEER])[-1].name
+        if not (places := on_demand or [host for host in hosts if host.role is Role.VOLUNTEER]):
+            return
+        self.prober_host = places[-1].name
         self.prober, theirs = socket.socketpair()
         with theirs:
             request = ForkRequest(
@@ -353,11 +376,9 @@ class LiveWorld:
             kept.process.kill()
 
 
-def _authority(scenario: Scenario) -> Path:
+def authority_of(scenario: Scenario) -> Path:
     """Return the file of the authority that issues the names of a run. SpecError: it is another campus's."""
     campus, given = domain_of(scenario.campus.name), scenario.trust.authority
-    if given is None and scenario.campus.machines:
-        raise SpecError("trust.authority", None, "a file of `reclaimnet ca init`, the same on all machines")
     if given is None:
         path = nameless_file()
         Authority.new(campus).save(path)
@@ -365,6 +386,20 @@ def _authority(scenario: Scenario) -> Path:
     if (found := Authority.load(Path(given)).campus) != campus:
         raise SpecError("trust.authority", given, f"a file for the campus {campus}: this one is for {found}")
     return Path(given).absolute()
+
+
+def clear(out: Path) -> None:
+    """Remove an older run's files from the folder of a run."""
+    for old in (
+        *out.glob("journal.sqlite*"),
+        *out.glob(f"{COPY}*"),
+        *out.glob(LOAD_FILE),
+        *out.glob("research-*.bin"),
+        *out.glob("logs/*.log"),
+        *out.glob(f"logs/{JOB_LOGS}/*.log"),
+        *out.glob(f"logs/{JOB_LOGS}/*.{SUFFIX}"),
+    ):
+        old.unlink()
 
 
 @contextmanager
@@ -404,23 +439,16 @@ def live_world(
         raise SetupError(f"{PROGRAM} is missing, and trust.journal asks for it: apt-get install etcd-server")
     require_before_start(planned.plan)  # before an older run's files go, and anything is compiled for half a minute
     out.mkdir(parents=True, exist_ok=True)
-    for old in (
-        *out.glob("journal.sqlite*"),
-        *out.glob(f"{COPY}*"),
-        *out.glob(LOAD_FILE),
-        *out.glob("research-*.bin"),
-        *out.glob("logs/*.log"),
-        *out.glob(f"logs/{JOB_LOGS}/*.log"),
-        *out.glob(f"logs/{JOB_LOGS}/*.{SUFFIX}"),
-    ):
-        old.unlink()
+    clear(out)
     compile_once()
     build()
     with planned as campus:
         let_owners(campus, groups)
         world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
         if scenario.trust.transfers != "plain":
-            world.authority = _authority(scenario)
+            if scenario.campus.machines and scenario.trust.authority is None:
+                raise SpecError("trust.authority", None, "a file of `reclaimnet ca init`, the same on all machines")
+            world.authority = authority_of(scenario)
         try:
             world.start_processes()
             world.habits = Habits(scenario, campus, groups, world.started_s)

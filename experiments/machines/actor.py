@@ -1,0 +1,90 @@
+"""A Dask actor on each machine: it starts the machine's part, passes commands to it, and keeps what it answers until it is asked.
+
+It imports little, and does not unpickle what only its part needs: a worker that imports is deaf meanwhile.
+Its methods are short: a scheduler hears of a worker whose methods are not as of one that is gone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from experiments.runtime import revision
+from testbed.own_programs import own_program
+
+SIZE = struct.Struct("<Q")  # before each answer of a part
+PIECE_BYTES = 8 << 20
+END_S = 60.0  # how long a part may take to end
+
+
+def machine_facts() -> tuple[str, set[str]]:
+    """Return a worker's fingerprint of the project, and the IPv4 addresses of its machine."""
+    import psutil
+
+    addresses = {each.address for ends in psutil.net_if_addrs().values() for each in ends}
+    return revision.program(), addresses
+
+
+class PartActor:
+    """The keeper of a part; it ends with it."""
+
+    def __init__(self, order: bytes) -> None:
+        from distributed import get_worker
+
+        # Dask takes it away with its worker, or when the next worker begins there if it was killed
+        self._folder = tempfile.TemporaryDirectory(prefix="part-", dir=get_worker().local_directory)
+        self._said: list[bytes] = []
+        program = [*own_program("experiments.machines.part"), self._folder.name]
+        self._child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.tell(order)
+
+    def _listen(self) -> None:
+        assert self._child.stdout
+        with suppress(OSError, struct.error):
+            while size := self._child.stdout.read(SIZE.size):
+                self._said.append(self._child.stdout.read(*SIZE.unpack(size)))
+        self._said.append(pickle.dumps(("ended", self._child.wait())))
+
+    def tell(self, words: bytes) -> None:
+        """Give the part a command: words, pickled."""
+        assert self._child.stdin
+        with suppress(OSError):  # it has ended, and `said` has it
+            self._child.stdin.write(words)
+            self._child.stdin.flush()
+
+    def said(self, since: int) -> list[bytes]:
+        """Return what the part has said from the `since`th answer on, each pickled."""
+        return self._said[since:]
+
+    def clocks(self) -> tuple[float, float]:
+        """Return CLOCK_MONOTONIC and CLOCK_REALTIME."""
+        return time.monotonic(), time.time()
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return names, in its folder, and sizes of the part's files."""
+        root = Path(self._folder.name)
+        found = [path for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink()]
+        return [(str(path.relative_to(root)), path.stat().st_size) for path in found]
+
+    def piece(self, name: str, offset: int) -> bytes:
+        """Return a piece of a file, from an offset on."""
+        with Path(self._folder.name, name).open("rb") as file:
+            file.seek(offset)
+            return file.read(PIECE_BYTES)
+
+    def end(self) -> None:
+        """Let the part end; it says so."""
+        assert self._child.stdin
+        with suppress(OSError):
+            self._child.stdin.close()
+
+    def remove(self) -> None:
+        """Remove its files, once it has ended."""
+        self._folder.cleanup()
