@@ -101,7 +101,7 @@ def run(
     out: Out = Path("out/run"),
     as_json: Json = False,
 ) -> int:
-    """Run a scenario of your own, live; by --dask one whose campus has [machines], each of them a worker (tls://HOST:8786)."""
+    """Run a scenario of your own, live; with --dask, on the [machines] of its campus."""
     described, drawn = described_with_trace(
         scenario, seed, trace or (), policy=policy, overrides=override or (), settings=settings or ()
     )

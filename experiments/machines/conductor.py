@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from experiments.runtime import revision
 from experiments.worlds.live.run import Recorded, prepared, told
 from experiments.worlds.live.world import Owners, authority_of, clear
 from experiments.worlds.played import Played
-from testbed.emulation.fidelity import Bounds, Judged, LinkRate, judge
+from testbed.emulation.fidelity import Bounds, Fidelity, Judged, LinkRate, judge
 from testbed.errors import SetupError
 from testbed.trust.channel import SKEW_S
 from topologies.errors import SpecError
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 WORKERS_S = 60.0  # until all machines have a worker
-ANSWER_S, PER_HOST_S = 60.0, 0.2  # for a command, and for what takes longer with more hosts
+# for a command, which may have to compile first, and for what takes longer with more hosts
+ANSWER_S, PER_HOST_S = 120.0, 0.2
 PATIENCE_S = 15.0  # for an answer of an actor: then its machine is lost
 LOOK_S = 0.05
 AHEAD_S = 0.3  # the scenario begins so long after all were told when
@@ -168,9 +169,7 @@ class Conductor:
         pairs = [(source, str(campus.host_by_name[target].address)) for source, target in crossing.pairs]
         if (rtt_s := self.ask(near, "ping", *pairs[0])) is None:
             between = f"from machine {near.name} to {far.name}"
-            raise SetupError(
-                f"frames of 1500 bytes do not get {between}: all of the way needs an MTU of 1550, and UDP 4789"
-            )
+            raise SetupError(f"frames of 1500 bytes do not get {between}: the way needs an MTU of 1550, and UDP 4789")
         self.ask(far, "receive", [target for _, target in crossing.pairs])
         self.ask(near, "send", pairs)
         taken = self.ask(far, "received")
@@ -211,9 +210,7 @@ class Conductor:
 def connected(address: str) -> Iterator[Client]:
     """Connect to the scheduler, by the certificates of Dask's configuration. SetupError: none answers."""
     if not address.startswith("tls://"):
-        allowed = (
-            "tls://HOST:PORT (Dask's configuration has the certificates): workers run as root what a scheduler sends"
-        )
+        allowed = "tls://HOST:PORT (certificates: Dask's configuration): workers run as root what a scheduler sends"
         raise SpecError("--dask", address, allowed)
     from distributed import Client
     from distributed.security import Security
@@ -249,7 +246,7 @@ def found_workers(client: Client, campus: Campus) -> dict[str, str]:
         if time.monotonic() > end_s:
             lack = ", ".join(f"{each.name} ({each.address})" for each in machines if each.name not in found)
             raise SetupError(
-                f"the scheduler has had no worker with the address of machine {lack} for {WORKERS_S:.0f} s"
+                f"for {WORKERS_S:.0f} s the scheduler has had no worker with the address of machine {lack}"
             )
         time.sleep(10.0 * LOOK_S)
     for name, worker in found.items():
@@ -292,28 +289,19 @@ def run_on_machines(
             order = Order(name, played, played_trace, keys, owners or {}, agents_per_process, kills)
             actor = client.submit(PartActor, pickle.dumps(order), workers=[worker], actor=True, pure=False)
             machines.append(Machine(name, actor.result()))
-        conductor = Conductor(client, machines)
-        down_s = 0.0
         try:
             with display() as shown:
-                conductor.display = shown
-                parts, figures, reasons = _conducted(conductor, played)
+                conductor = Conductor(client, machines, shown)
+                parts = _conducted(conductor, played)
             conductor.fetch(out)
         finally:
-            down_s = conductor.end()
+            down_s = Conductor(client, machines).end()
     parts[0].down_s = down_s
-    first = parts[0].fidelity
-    parts[0].fidelity = replace(
-        first,
-        valid=first.valid and not reasons,
-        reasons=(*first.reasons, *reasons),
-        figures={**first.figures, **figures},
-    )
     return told(scenario, trace, row, out, parts)
 
 
-def _conducted(conductor: Conductor, played: Scenario) -> tuple[list[Recorded], dict[str, float], list[str]]:
-    """Play the scenario; return what each machine recorded, and figures and faults of all of them together."""
+def _conducted(conductor: Conductor, played: Scenario) -> list[Recorded]:
+    """Play the scenario; return what each machine recorded, the first with figures and faults of all of them together."""
     campus, machines, first = played.campus, conductor.machines, conductor.first
     limit_s = ANSWER_S + PER_HOST_S * len(campus.hosts)
     conductor.wait(machines, "stands", limit_s)
@@ -326,12 +314,12 @@ def _conducted(conductor: Conductor, played: Scenario) -> tuple[list[Recorded], 
         words = f"trunk {rate.source} to {rate.target} between machines, measured over declared rate"
         judged.append(Judged(words, rate.ratio, bounds.rate_high, bounds.rate_low))
     before = conductor.offsets()
-    if lacking := [machine.name for machine in machines if machine.name not in before]:
-        raise SetupError(f"machine {lacking[0]} has not told its clock")
-    for name, offset in before.items():
-        if abs(off_s := offset.wall_s - before[first.name].wall_s) > SKEW_S:
+    for machine in machines:
+        if machine.name not in before:
+            raise SetupError(f"machine {machine.name} was lost before its clock was read")
+        if abs(off_s := before[machine.name].wall_s - before[first.name].wall_s) > SKEW_S:
             raise SetupError(
-                f"machine {name}: its clock differs by {off_s:.0f} s from the coordinator's: set it, by NTP say"
+                f"machine {machine.name}: its wall clock is {off_s:.0f} s off the coordinator's: set it by NTP"
             )
     began_s = first.answers["stands"][0]  # by its clock
     for machine in machines:
@@ -353,23 +341,20 @@ def _conducted(conductor: Conductor, played: Scenario) -> tuple[list[Recorded], 
     figures |= clocks.figures(before, conductor.offsets(), first.name)
     here_s = began_s - before[first.name].monotonic_s  # by the clock of this process
     reasons = judge([*judged, *clocks.judged(figures)])
-    deaths = []
-    for machine in machines:
-        if machine.lost:
-            at_s = machine.lost_s - here_s
-            deaths.append(Death(at_s, f"machine {machine.name}", machine.lost))
-            reasons.append(f"machine {machine.name} was lost after {at_s:.1f} s, with what it measured: {machine.lost}")
     parts: list[Recorded] = [machine.answers["play"][0] for machine in conductor.left]
     for machine, part in zip(conductor.left, parts, strict=True):
         reasons += [f"machine {machine.name}: {reason}" for reason in part.fidelity.reasons]
-    parts[0].deaths += deaths
-    parts[0].fidelity = replace(
-        parts[0].fidelity, valid=True, reasons=(), figures=together([part.fidelity.figures for part in parts])
-    )
+    for machine in machines:
+        if machine.lost:
+            at_s = machine.lost_s - here_s
+            parts[0].deaths.append(Death(at_s, f"machine {machine.name}", machine.lost))
+            reasons.append(f"machine {machine.name} was lost after {at_s:.1f} s, with what it measured: {machine.lost}")
+    figures |= together([part.fidelity.figures for part in parts])
+    parts[0].fidelity = Fidelity(not reasons, tuple(reasons), figures)
     for part in parts[1:]:
         for where, seen in part.observed.items():
             parts[0].observed[where] = parts[0].observed[where] + seen if where in parts[0].observed else seen
-    return parts, figures, reasons
+    return parts
 
 
 def together(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -59,11 +59,7 @@ def rehearsed(campus: Campus, folder: Path) -> Iterator[str]:
         _ip("link set lo up", f"link add machines mtu {MTU} type bridge", f"addr add {SCHEDULER}/24 dev machines")
         _ip("link set machines up")
         own = Path(last.enter_context(TemporaryDirectory(prefix="machines-", dir=folder.absolute())))
-        tls = _certificates(own)
-        parties = ("scheduler", "worker", "client")
-        parts = {f"{party}.{what}": str(own / "party.pem") for party in parties for what in ("cert", "key")}
-        settings = {f"distributed.comm.tls.{key}": value for key, value in (tls | parts).items()}
-        settings |= {"distributed.comm.require-encryption": "True", "distributed.comm.tls.min-version": "1.3"}
+        settings = certified(own)
         words = ["--protocol", "tls", "--port", str(PORT), "--host", SCHEDULER, "--no-dashboard"]
         _started(last, own, "scheduler", words, settings)
         for machine in campus.machines:
@@ -83,26 +79,36 @@ def rehearsed(campus: Campus, folder: Path) -> Iterator[str]:
             _ip("link set lo up", f"addr add {machine.address}/24 dev machines", "link set machines up", inside=inside)
             assert worker.stdin
             worker.stdin.close()
-        with dask.config.set({**settings, "distributed.comm.tls.min-version": 1.3}):
+        with dask.config.set(settings):
             yield f"tls://{SCHEDULER}:{PORT}"
 
 
-def _certificates(folder: Path) -> dict[str, str]:
-    """Make an authority of the machines' own, whose key is kept nowhere, and one certificate of it."""
+def certified(folder: Path) -> dict[str, object]:
+    """Make an authority of the machines' own, whose key is kept nowhere, and a certificate; return Dask's settings with it."""
     authority = Authority.new("machines")
     party = authority.credentials(Name("machines", PartyRole.OPERATOR, "rehearsal"), AUTHORITY_LIFE_S)
     for name, body in (("ca.pem", party.trusted), ("party.pem", party.certificate + party.key)):
         path = folder / name
         path.touch(0o600)
         path.write_bytes(body)
-    return {"ca-file": str(folder / "ca.pem")}
+    parties = {
+        f"distributed.comm.tls.{party}.{what}": str(folder / "party.pem")
+        for party in ("scheduler", "worker", "client")
+        for what in ("cert", "key")
+    }
+    required = {"distributed.comm.require-encryption": True, "distributed.comm.tls.min-version": 1.3}
+    return {**parties, **required, "distributed.comm.tls.ca-file": str(folder / "ca.pem")}
+
+
+def variables(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return Dask's settings as variables of the environment."""
+    return {f"DASK_{key.replace('.', '__').replace('-', '_').upper()}": str(value) for key, value in settings.items()}
 
 
 def _started(
-    last: ExitStack, folder: Path, kind: str, words: list[str], settings: Mapping[str, str]
+    last: ExitStack, folder: Path, kind: str, words: list[str], settings: Mapping[str, object]
 ) -> subprocess.Popen[bytes]:
     """Start a process of Dask, which ends with this one; a worker waits, in a network of its own, until its input ends."""
-    named = {f"DASK_{key.replace('.', '__').replace('-', '_').upper()}": value for key, value in settings.items()}
     log = last.enter_context((folder / f"{kind}.log").open("ab"))
     process = subprocess.Popen(
         [*own_program("experiments.machines.rehearsal"), kind, *words],
@@ -110,7 +116,7 @@ def _started(
         stdout=subprocess.PIPE,
         stderr=log,
         process_group=0,
-        env={**os.environ, **named},
+        env={**os.environ, **variables(settings)},
     )
     assert process.stdin
     assert process.stdout
