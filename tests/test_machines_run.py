@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from experiments.inputs.scenario import demo_scenario
-from experiments.inputs.traces import generate
+from controller.core.model import facts as f
+from controller.core.parameters import Protocol
+from experiments.inputs.scenario import OwnerEvent, Scenario, demo_scenario
+from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.machines import clocks
 from experiments.machines.actor import PartActor
 from experiments.machines.clocks import Offset
 from experiments.machines.conductor import Conductor, Machine, connected, found_workers, run_on_machines, together
 from experiments.machines.part import Order
-from experiments.machines.rehearsal import certified, spread, variables
+from experiments.machines.rehearsal import certified, rehearsed, spread, variables
 from experiments.machines.trunks import crossings
-from experiments.worlds.live.run import prepared
+from experiments.results.history import Timed
+from experiments.results.live_display import Live
+from experiments.worlds.live.run import prepared, run_live
+from experiments.worlds.played import Played
+from testbed import linux
 from testbed.emulation.fidelity import judge
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel
@@ -36,7 +44,6 @@ from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("b1", "b2", "b3", "room")
-CLI = [sys.executable, "-m", "experiments.cli"]
 
 
 def test_hosts_that_measure_a_trunk_fill_it_up_to_2_gbit_per_s() -> None:
@@ -130,6 +137,12 @@ def on_loopback(folder: Path) -> Iterator[tuple[Conductor, subprocess.Popen[byte
             yield Conductor(client, [Machine("m9", actor)]), *started
 
 
+def parts_of(worker: int) -> list[int]:
+    """The parts that a worker has started and that have not ended."""
+    name = b"experiments.machines.part"
+    return [pid for pid in linux.children_of(worker) if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 @pytest.mark.extra  # Dask, and a child that imports all of the program
 def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has_an_end(tmp_path: Path) -> None:
     with on_loopback(tmp_path) as (conductor, scheduler, worker):
@@ -137,6 +150,13 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         assert clocks.read_offset(lambda: machine.actor.clocks().result(20)).error_s < 1.0
         with pytest.raises(SetupError, match=r"machine m9.*'m1', 'm2'"):
             conductor.wait([machine], "stands", 100.0)
+        with connected(conductor.client.scheduler.address) as gone:  # of an operator who is killed
+            gone.submit(PartActor, b"", 1.0, actor=True, pure=False).result()
+            assert len(parts_of(worker.pid)) == 1  # it waits for its order
+        end_s = time.monotonic() + 30.0
+        while parts_of(worker.pid):
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
         again = Machine("m9", machine.actor)
         worker.kill()
         with pytest.raises(SetupError, match="its worker was lost"):
@@ -147,28 +167,50 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         assert conductor.end() == 0.0
 
 
-@contextmanager
-def demo(out: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A demo on two machines of two hosts each; it is ended if the test does not."""
-    words = ("demo", "--machines", "2", "--hosts", "2", "--out", str(out), *words)
-    with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
+JOB = JobDraw("mine", 4_000_000, 150, 0.1, 0.2, 8e9, 0.0, 20.0)
+SCENARIO = Scenario(
+    "two",
+    spread(presets.three_tier(4, 2, 0, access_bytes_per_s=0.2 * GBIT_PER_S, core_bytes_per_s=0.2 * GBIT_PER_S), 2),
+    duration_s=24.0,
+    protocol=Protocol(restart_s=0.5, control_period_s=1.0, lease_s=3.0, snapshots="copy", prior_hazard_per_s=0.02),
+)
+# the job begins on h3, of m2; owners have the others until it runs there
+TRACE = Trace(
+    "by hand",
+    (JobArrival(0.5, JOB),),
+    tuple(OwnerEvent(2.0, host, "return") for host in ("h1", "h2", "h4")),
+    away=("h1", "h2", "h4"),
+)
+RECLAIM = OwnerEvent(4.0, "h3", notice_s=5.0)
+DECISIONS = (f.JobSubmitted, f.JobDispatched, f.MigrationAdmitted, f.MigrationFinished, f.JobFinished, f.HostLost)
 
 
-def workers(process: subprocess.Popen[str]) -> dict[str, int]:
-    """The processes that a demo has started, by name of the machine; the scheduler's too."""
+def decisions(facts: Sequence[Timed]) -> list[tuple[object, ...]]:
+    """What was decided, without the moments and the rates."""
+    names = ("job", "attempt", "host", "source", "destination", "step", "digest", "restored_step")
+    found = [fact for _, fact in facts if isinstance(fact, DECISIONS)]
+    return [(type(fact).__name__, *(getattr(fact, name) for name in names if hasattr(fact, name))) for fact in found]
+
+
+def on_two(out: Path, trace: Trace) -> Played:
+    """The scenario on two machines."""
+    out.mkdir()
+    with rehearsed(SCENARIO.campus, out) as address:
+        return run_on_machines(SCENARIO, trace, out, unseen, address=address)
+
+
+def unseen() -> Live:
+    """A display that is nowhere."""
+    return Live(SCENARIO, Console(file=io.StringIO()))
+
+
+def workers() -> dict[str, int]:
+    """The workers that this process has started, by name of the machine."""
     found = {}
-    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            if "--name" in words:
-                found[words[words.index("--name") + 1]] = int(pid)
-            elif "scheduler" in words:
-                found["scheduler"] = int(pid)
+    for pid in linux.children_of(os.getpid()):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if "--name" in words:
+            found[words[words.index("--name") + 1]] = pid
     return found
 
 
@@ -179,41 +221,56 @@ def left() -> list[str]:
 
 
 class TestKernel:
-    pytestmark = [*kernel, pytest.mark.extra, pytest.mark.long, pytest.mark.campus, pytest.mark.timeout(300)]
+    pytestmark = [*kernel, pytest.mark.extra, pytest.mark.long, pytest.mark.campus, pytest.mark.timeout(400)]
 
-    def test_a_run_on_two_machines_is_measured_and_judged_like_any(self, tmp_path: Path) -> None:
+    def test_two_machines_decide_what_one_decides_and_measure_trunks_and_clocks(self, tmp_path: Path) -> None:
         pytest.importorskip("distributed")
         before = left()
-        with demo(tmp_path, "--seconds", "8") as process:
-            said, _ = process.communicate(timeout=250)
-        assert process.returncode in (0, 3), said
-        summary = json.loads((tmp_path / "summary.json").read_text())
-        assert summary["jobs"]["finished"] > 0
-        assert summary["invariants_broken"] == []
-        figures = summary["fidelity"]["figures"]
-        assert {"rate_d2_core", "round_trip_d2_core_s", "clock_m1_error_s", "clock_m2_error_s"} <= figures.keys()
-        logs = {path.name for path in (tmp_path / "logs").iterdir()}
+        trace = replace(TRACE, owner_events=(*TRACE.owner_events, RECLAIM))
+        alone = run_live(
+            replace(SCENARIO, campus=replace(SCENARIO.campus, machines=())), trace, tmp_path / "one", unseen
+        )
+        both = on_two(tmp_path / "two", trace)
+        assert decisions(both.facts) == decisions(alone.facts)
+        moves = [fact for _, fact in both.facts if isinstance(fact, f.MigrationFinished)]
+        place = SCENARIO.campus.machine_of
+        assert [place[move.source] != place[move.destination] for move in moves] == [True], (
+            moves
+        )  # else nothing is shown
+        assert [type(fact) for _, fact in both.facts].count(f.JobFinished) == 1
+        assert both.summary().invariants_broken == []
+        figures = both.context.fidelity.figures
+        assert 0.9 <= figures["rate_d2_core"] <= 1.02
+        assert 0.0 < figures["round_trip_d2_core_s"] < 0.1
+        assert figures["clock_m2_offset_s"] == pytest.approx(0.0, abs=figures["clock_m2_error_s"])
+        assert not any("clock" in reason for reason in both.context.fidelity.reasons)
+        logs = {path.name for path in (tmp_path / "two/logs").iterdir()}
         assert {"coordinator.log", "agent-h1.log", "agent-h4.log"} <= logs
-        assert list(tmp_path.glob("machines-*")) == []
+        assert list((tmp_path / "two").glob("machines-*")) == []  # keys
         assert left() == before
 
     def test_a_killed_machine_is_a_fault_with_an_end(self, tmp_path: Path) -> None:
         pytest.importorskip("distributed")
         before = left()
-        with demo(tmp_path, "--seconds", "25") as process:
-            lines: list[str] = []
-            for line in process.stdout:
-                lines.append(line)
-                if " starts on " in line or " runs on " in line:
-                    break
-            time.sleep(5.0)
-            killed = workers(process)["m2"]
-            os.kill(killed, signal.SIGKILL)
-            said, _ = process.communicate(timeout=250)
-        said = "".join(lines) + said
-        assert process.returncode in (0, 3), said
-        assert "machine m2 was lost" in said
-        summary = json.loads((tmp_path / "summary.json").read_text())
-        assert summary["invariants_broken"] == []
-        subprocess.run([*CLI, "clean"], check=True, timeout=60)
+
+        class Killing(Live):
+            def event(self, at_s: float, fact: f.Fact) -> None:
+                if isinstance(fact, f.JobRunning) and fact.host == "h3":
+                    threading.Timer(3.0, os.kill, (workers()["m2"], signal.SIGKILL)).start()
+
+        with rehearsed(SCENARIO.campus, tmp_path) as address:
+            played = run_on_machines(
+                SCENARIO, TRACE, tmp_path, lambda: Killing(SCENARIO, Console(file=io.StringIO())), address=address
+            )
+        [reason] = [each for each in played.context.fidelity.reasons if "was lost" in each]
+        assert "machine m2 was lost after" in reason
+        [death] = [each for each in played.context.deaths if each.subject == "machine m2"]
+        lost = {fact.host: at_s for at_s, fact in played.facts if isinstance(fact, f.HostLost)}
+        assert set(lost) == {"h3", "h4"}
+        assert max(lost.values()) - death.at_s <= SCENARIO.protocol.lease_s + 1.0
+        again = [(at_s, fact) for at_s, fact in played.facts if isinstance(fact, f.JobRunning) and at_s > death.at_s]
+        assert SCENARIO.campus.machine_of[again[0][1].host] == "m1"
+        assert again[0][0] - death.at_s <= 10.0
+        assert played.summary().invariants_broken == []
+        subprocess.run([sys.executable, "-m", "experiments.cli", "clean"], check=True, timeout=60)
         assert left() == before

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from experiments.runtime import revision
@@ -20,6 +21,7 @@ from testbed.own_programs import own_program
 
 SIZE = struct.Struct("<Q")  # before each answer of a part
 PIECE_BYTES = 8 << 20
+ALONE_S, LOOK_S = 60.0, 0.2  # without an operator, and between two looks for one
 END_S = 60.0  # how long a part may take to end
 
 
@@ -32,9 +34,9 @@ def machine_facts() -> tuple[str, set[str]]:
 
 
 class PartActor:
-    """The keeper of a part; it ends with it."""
+    """The keeper of a part, which ends with it."""
 
-    def __init__(self, order: bytes) -> None:
+    def __init__(self, order: bytes, alone_s: float = ALONE_S) -> None:
         from distributed import get_worker
 
         # Dask takes it away with its worker, or when the next worker begins there if it was killed
@@ -42,15 +44,24 @@ class PartActor:
         self._said: list[bytes] = []
         program = [*own_program("experiments.machines.part"), self._folder.name]
         self._child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._asked_s = time.monotonic()
+        for task in (self._listen, partial(self._watch, alone_s)):
+            threading.Thread(target=task, daemon=True).start()
         self.tell(order)
 
     def _listen(self) -> None:
-        assert self._child.stdout
+        output = self._child.stdout
+        assert output
         with suppress(OSError, struct.error):
-            while size := self._child.stdout.read(SIZE.size):
-                self._said.append(self._child.stdout.read(*SIZE.unpack(size)))
+            while size := output.read(SIZE.size):
+                self._said.append(output.read(*SIZE.unpack(size)))
         self._said.append(pickle.dumps(("ended", self._child.wait())))
+
+    def _watch(self, alone_s: float) -> None:
+        """End the part when nobody has asked about it for so long: its operator is gone, and Dask keeps actors."""
+        while self._child.poll() is None and time.monotonic() - self._asked_s < alone_s:
+            time.sleep(LOOK_S)
+        self.end()
 
     def tell(self, words: bytes) -> None:
         """Give the part a command: words, pickled."""
@@ -61,6 +72,7 @@ class PartActor:
 
     def said(self, since: int) -> list[bytes]:
         """Return what the part has said from the `since`th answer on, each pickled."""
+        self._asked_s = time.monotonic()
         return self._said[since:]
 
     def clocks(self) -> tuple[float, float]:
@@ -76,6 +88,7 @@ class PartActor:
     def piece(self, name: str, offset: int) -> bytes:
         """Return a piece of a file, from an offset on."""
         with Path(self._folder.name, name).open("rb") as file:
+            self._asked_s = time.monotonic()
             file.seek(offset)
             return file.read(PIECE_BYTES)
 

@@ -89,8 +89,12 @@ class Machine:
         for words in new:
             self.answers[words[0]] += words[1:2] or (None,)
         if self.answers["ended"] and not self.answers["down"]:
-            status = self.answers["ended"][0]
-            self._lose((self.answers["failed"] or [f"its part ended with status {status}: see its worker's log"])[0])
+            self._lose(
+                (
+                    self.answers["failed"]
+                    or [f"its part ended, with status {self.answers['ended'][0]}: see its worker's log"]
+                )[0]
+            )
         return new
 
     def _lose(self, why: str) -> None:
@@ -191,7 +195,9 @@ class Conductor:
                         file.write(piece)
 
     def end(self) -> float:
-        """Let all parts end; return how long the slowest took. What is lost ends by itself."""
+        """Let all parts end; return how long the slowest took. What is lost ends by itself, as all do without a scheduler."""
+        if self.client.status != "running":
+            return 0.0
         for machine in self.left:
             with suppress(Exception):
                 machine.actor.end().result(PATIENCE_S)
