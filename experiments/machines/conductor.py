@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed.actor import Actor, ActorFuture
 
-CONNECT_S = 10.0
+CONNECT_S = 30.0  # a scheduler may just be starting
 WORKERS_S = 60.0  # until all machines have a worker
 # for a command, which may have to compile first, and for what takes longer with more hosts
 ANSWER_S, PER_HOST_S = 120.0, 0.2
@@ -89,12 +89,8 @@ class Machine:
         for words in new:
             self.answers[words[0]] += words[1:2] or (None,)
         if self.answers["ended"] and not self.answers["down"]:
-            self._lose(
-                (
-                    self.answers["failed"]
-                    or [f"its part ended, with status {self.answers['ended'][0]}: see its worker's log"]
-                )[0]
-            )
+            ended = f"its part ended with status {self.answers['ended'][0]}: its worker's log says why"
+            self._lose((self.answers["failed"] or [ended])[0])
         return new
 
     def _lose(self, why: str) -> None:
