@@ -1,7 +1,7 @@
 """A Dask actor on each machine: it starts the machine's part, passes commands to it, and keeps what it answers until it is asked.
 
 It imports little, and does not unpickle what only its part needs: a worker that imports is deaf meanwhile.
-Its methods are short: a scheduler hears of a worker whose methods are not as of one that is gone.
+Its methods are short: a worker whose methods are not is as good as gone.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PartActor:
             self._child.stdin.flush()
 
     def said(self, since: int) -> list[bytes]:
-        """Return what the part has said from the `since`th answer on, each pickled."""
+        """Return the answers of the part from the `since`th on, each pickled."""
         self._asked_s = time.monotonic()
         return self._said[since:]
 
@@ -93,7 +93,7 @@ class PartActor:
             return file.read(PIECE_BYTES)
 
     def end(self) -> None:
-        """Let the part end; it says so."""
+        """Let the part end."""
         assert self._child.stdin
         with suppress(OSError):
             self._child.stdin.close()

@@ -121,7 +121,7 @@ class Conductor:
         return [machine for machine in self.machines if not machine.lost]
 
     def look(self) -> None:
-        """Read what the parts have said, show it, and forward what the coordinator is to know. SetupError: it is lost."""
+        """Read the answers of the parts, show them, and forward what the coordinator is to know. SetupError: it is lost."""
         time.sleep(LOOK_S)
         for machine in self.machines:
             for words in machine.look():
@@ -138,7 +138,7 @@ class Conductor:
             raise SetupError(f"machine {self.first.name}, which carries the coordinator: {self.first.lost}")
 
     def wait(self, machines: Sequence[Machine], what: str, limit_s: float) -> None:
-        """Wait until all of these have said something once more than before. SetupError: not in time, or one was lost."""
+        """Wait until all of these have answered something once more than before. SetupError: not in time, or one was lost."""
         before, end_s = [len(machine.answers[what]) for machine in machines], time.monotonic() + limit_s
         for machine, count in zip(machines, before, strict=True):
             while len(machine.answers[what]) == count:

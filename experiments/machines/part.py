@@ -1,6 +1,6 @@
 """The part of a live run on one machine: a child of a Dask worker's actor, with which it speaks over two pipes, in pickles.
 
-It reads an `Order`, builds its part of the campus, and then does as it is told, one command after the other.
+It reads an `Order`, builds its part of the campus, and then obeys, one command after the other.
 The end of its input ends the campus, at any moment: a worker that dies takes its part along.
 """
 
