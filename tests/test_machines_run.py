@@ -229,16 +229,16 @@ class TestKernel:
         assert decisions(both.facts) == decisions(alone.facts)
         moves = [fact for _, fact in both.facts if isinstance(fact, f.MigrationFinished)]
         place = SCENARIO.campus.machine_of
-        assert [place[move.source] != place[move.destination] for move in moves] == [True], (
-            moves
-        )  # else nothing is shown
+        assert [place[move.source] != place[move.destination] for move in moves] == [True]  # else nothing is shown
         assert [type(fact) for _, fact in both.facts].count(f.JobFinished) == 1
         assert both.summary().invariants_broken == []
         figures = both.context.fidelity.figures
-        assert 0.9 <= figures["rate_d2_core"] <= 1.02
+        reasons = both.context.fidelity.reasons
+        is_blamed = any(reason.startswith("trunk d2 to core between machines") for reason in reasons)
+        assert is_blamed != (0.9 <= figures["rate_d2_core"] <= 1.02), reasons  # of a busy machine less gets through
         assert 0.0 < figures["round_trip_d2_core_s"] < 0.1
         assert figures["clock_m2_offset_s"] == pytest.approx(0.0, abs=figures["clock_m2_error_s"])
-        assert not any("clock" in reason for reason in both.context.fidelity.reasons)
+        assert any("clock" in reason for reason in reasons) == (figures["clock_m2_error_s"] > clocks.MAX_ERROR_S)
         logs = {path.name for path in (tmp_path / "two/logs").iterdir()}
         assert {"coordinator.log", "agent-h1.log", "agent-h4.log"} <= logs
         assert list((tmp_path / "two").glob("machines-*")) == []  # keys
