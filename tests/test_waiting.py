@@ -10,6 +10,8 @@ import pytest
 
 from controller.core.lifecycle.attempts import dispatch, fair_shares, release
 from controller.core.lifecycle.grants import close_flows, open_flow
+from controller.core.lifecycle.membership import MAX_REST_LEASES
+from controller.core.lifecycle.protection import improve_standby
 from controller.core.lifecycle.reconcile import MAX_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -205,6 +207,7 @@ def test_a_host_that_is_toggled_twice_a_second_does_not_get_the_job_again_and_ag
     world.run(37.0)
     given = [fact.attempt for fact in world.of(f.JobDispatched)]
     assert len(given) <= 3
+    assert world.coordinator.cluster.hosts[host].rest_s == MAX_REST_LEASES * world.protocol.lease_s
     world.run(37.0 + 21.0 * world.protocol.lease_s)
     assert world.jobs["a"].phase is Phase.RUNNING
     last_s = world.at_s(f.JobDispatched)[-1]
@@ -214,3 +217,19 @@ def test_a_host_that_is_toggled_twice_a_second_does_not_get_the_job_again_and_ag
     world.run(world.now_s + 2.0)
     assert world.at_s(f.JobDispatched)[-1] > last_s, "it had stayed lent: it gets the job at once"
     calm_and_finish(world)
+
+
+def test_the_job_that_is_most_over_its_budget_gets_another_standby_if_that_is_twice_as_well_connected() -> None:
+    world = a_world(7, 0, buildings=1)
+    cluster, jobs = world.coordinator.cluster, []
+    for name, over in (("a", 2.0), ("b", 4.0)):
+        a_running_job(world, job(name, loss_budget_s=5.0), world.now_s + 4.0)
+        jobs.append(world.jobs[name])
+    for each, interval_s in zip(jobs, (10.0, 20.0), strict=True):
+        each.stream.endangered, each.interval_s = True, interval_s
+    before = [each.standby for each in jobs]
+    for part, moved in ((0.6, [False, False]), (0.4, [False, True])):
+        links = [cluster.routes.way(each.host, each.standby)[-1] for each in jobs]
+        cluster.links_changed({link: part * cluster.campus.capacity_bytes_per_s[link] for link in links})
+        improve_standby(cluster)
+        assert [each.standby != first for each, first in zip(jobs, before, strict=True)] == moved
