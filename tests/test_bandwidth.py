@@ -60,6 +60,9 @@ def test_transfers_that_got_less_than_their_grant_lower_the_answer_for_their_lin
         measured.delivered(str(ACCESS), share, 0.0)
     assert free(measured, ACCESS) == pytest.approx(0.5 * free(links(), ACCESS))
     assert free(measured, TRUNK) == free(links(), TRUNK)
+    for _ in range(7):
+        measured.delivered(str(ACCESS), 1.0, 0.0)
+    assert free(measured, ACCESS) == pytest.approx(0.97 * free(links(), ACCESS)), "one of eleven is an exception"
 
 
 def test_a_bad_transfer_is_forgotten_in_time_or_with_its_cable() -> None:

@@ -12,7 +12,7 @@ from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, T
 from controller.core.policies.table import policy
 from testbed import messages as m
 from tests.offered_hosts import Candidate, in_columns, over_hosts
-from tests.world import PROTOCOL, STEP_S, World, a_world, job
+from tests.world import PROTOCOL, STEP_S, World, a_running_job, a_world, job
 
 TIME = PROTOCOL.day_s / DAY_S  # the small world's time scale
 
@@ -174,3 +174,12 @@ def test_redundant_computation_makes_every_step_longer() -> None:
         ends[system] = world.at_s(f.JobFinished)[0] - begun_s
     assert ends["reclaimnet"] == pytest.approx(200 * STEP_S, rel=0.1)
     assert ends["bamboo"] == pytest.approx(200 * STEP_S * (1.0 + SLOWDOWN), rel=0.1)
+
+
+def test_a_job_without_a_gpu_for_its_replica_keeps_the_standby_that_it_has() -> None:
+    world = a_world(3, 0, buildings=1, policy="bamboo")
+    for name in "abc":
+        a_running_job(world, job(name, payload_bytes=100_000), world.now_s + 4.0)
+    world.run(world.now_s + 20.0)
+    assert all(each.standby for each in world.jobs.values())
+    assert not any(world.to(name, m.Unprotect) for name in world.machines)

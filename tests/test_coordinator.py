@@ -7,7 +7,7 @@ import pytest
 
 from controller.core.admission.schedule import GOODPUT
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.grants import close_flow, open_flow, settle
+from controller.core.lifecycle.grants import close_flow, committed, open_flow, settle
 from controller.core.lifecycle.job_events import MOST_FAILED_STARTS
 from controller.core.lifecycle.offers import to_on_demand
 from controller.core.model import effects as do
@@ -29,29 +29,19 @@ def test_a_lease_that_ended_while_the_coordinator_stood_still_goes_on_for_a_hear
         assert any(isinstance(effect, do.Disconnect) for effect in effects) is ends
 
 
-def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connection() -> None:
-    world = a_world()
-    host = a_running_job(world, job("a"))
-    standby = world.jobs["a"].standby
-    core = world.coordinator
-    core.handle(ev.AgentGone(host, "cut"), world.now_s)
-    claims = [m.JobClaim("a", 1, 0)]
-    hello = m.Hello(host, 1, 7200, claims, [], [], True, sending=[("a", standby), ("a", "h9"), ("b", standby)])
-    effects = core.handle(ev.AgentSaid(host, hello), world.now_s)
-    cancelled = [e.message for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.CancelTransfers)]
-    assert cancelled == [m.CancelTransfers("a", "h9"), m.CancelTransfers("b", standby)]
-
-
-def test_a_rate_that_fell_to_nothing_is_sent_again_to_a_host_whose_connection_was_lost_with_it() -> None:
+def test_a_host_that_connects_again_is_told_what_to_call_off_and_that_a_rate_fell_to_nothing() -> None:
     world = a_world()
     host = a_running_job(world, job("a"))
     core, standby = world.coordinator, world.jobs["a"].standby
     down = core.cluster.routes.way(host, standby)[-1]
     core.handle(ev.LinksChanged([(*down, 0.0)]), world.now_s)
     core.handle(ev.AgentGone(host, "cut"), world.now_s)
-    hello = m.Hello(host, 1, 7200, [m.JobClaim("a", 1, 0)], [], [], True, sending=[("a", standby)])
+    sending = [("a", standby), ("a", "h9"), ("b", standby)]
+    hello = m.Hello(host, 1, 7200, [m.JobClaim("a", 1, 0)], [], [], True, sending=sending)
     effects = core.handle(ev.AgentSaid(host, hello), world.now_s)
-    told = [effect.message for effect in effects if isinstance(effect, do.Tell) and effect.host == host]
+    told = [effect.message for effect in effects if isinstance(effect, do.Tell)]
+    cancelled = [message for message in told if isinstance(message, m.CancelTransfers)]
+    assert cancelled == [m.CancelTransfers("a", "h9"), m.CancelTransfers("b", standby)]
     assert m.Grant("a", standby, 0.0) in told
     assert not any(isinstance(message, m.Protect) for message in told)  # no new interval carries it
 
@@ -105,6 +95,15 @@ def test_floors_that_a_link_no_longer_carries_are_cut_by_one_factor() -> None:
     carried = cluster.capacity.reservable[link]
     floors = [flow.floor_bytes_per_s for flow in cluster.flows.values()]
     assert floors == pytest.approx([carried / 3.0, 2.0 * carried / 3.0])
+
+
+@pytest.mark.parametrize("borrows", [True, False])
+def test_checkpoints_of_a_silent_host_hold_no_rate_where_they_yield_on_the_wire(borrows: bool) -> None:
+    cluster = a_world(4, 0, policy=f"reclaimnet+borrows={str(borrows).lower()}").coordinator.cluster
+    cluster.jobs.add(JobState(job("a")))
+    open_flow(cluster, flow := CheckpointFlow("a", "h1", "h2", TrafficClass.PRESYNC))
+    flow.rate_bytes_per_s, cluster.hosts["h1"].connected = 1e6, False
+    assert len(committed(cluster)) == (not borrows)
 
 
 def test_of_grants_that_change_those_that_fall_are_sent_first() -> None:

@@ -28,9 +28,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def dead_campus(root: Path, *entries: dict[str, object], campus_id: str = "dead1", tail: str = "") -> Path:
+def dead_campus(
+    root: Path, *entries: dict[str, object], campus_id: str = "dead1", tail: str = "", **owner: object
+) -> Path:
     root.mkdir(exist_ok=True)
-    owner = {"kind": "owner", "id": campus_id, "boot": identity.boot_id(), **DEAD}
+    owner = {"kind": "owner", "id": campus_id, "boot": identity.boot_id(), **DEAD, **owner}
     path = root / f"{campus_id}.ledger"
     path.write_text("".join(json.dumps(e) + "\n" for e in (owner, *entries)) + tail)
     return path
@@ -58,18 +60,14 @@ def test_listed_directory_and_process_of_a_dead_owner_are_removed(
     assert sleeper.wait(5) == -9
 
 
-def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    dead_campus(tmp_path, {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid) - 1})
+@pytest.mark.parametrize("booted", [False, True])
+def test_process_of_a_reused_pid_or_of_another_boot_is_left_alone(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], booted: bool
+) -> None:
+    owner = {"boot": "another", "pid": os.getpid(), "start": started(os.getpid())} if booted else {}
+    start = started(sleeper.pid) - (not booted)
+    dead_campus(tmp_path, {"kind": "process", "pid": sleeper.pid, "start": start}, **owner)
     assert clean_up(tmp_path).cleaned == ["dead1"]
-    assert sleeper.poll() is None
-
-
-def test_processes_of_another_boot_are_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    path = tmp_path / "old.ledger"
-    owner = {"kind": "owner", "id": "old", "boot": "another", "pid": os.getpid(), "start": started(os.getpid())}
-    entry = {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid)}
-    path.write_text(json.dumps(owner) + "\n" + json.dumps(entry) + "\n")
-    assert clean_up(tmp_path).cleaned == ["old"]
     assert sleeper.poll() is None
 
 

@@ -137,6 +137,11 @@ def test_the_command_prints_the_largest_gap(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "summary.json").exists()
 
 
+LINK, SHARE = DirectedLink("a", "b"), 100.0
+STAY, TO = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
+BUDGETS = ClassBudgets(_whole := LinkBudgets([{LINK: SHARE}]), _whole)
+
+
 def admit_of(plan: SchedulePlan, budgets: ClassBudgets) -> Callable[..., Admission]:
     """P3 of an oracle with this plan."""
     routes = Routes(paper_campus(1, days=0.1)[0].campus)
@@ -145,18 +150,13 @@ def admit_of(plan: SchedulePlan, budgets: ClassBudgets) -> Callable[..., Admissi
 
 def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() -> None:
     """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
-    link, share = DirectedLink("a", "b"), 100.0
-    stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
-    budgets = ClassBudgets(whole := LinkBudgets([{link: share}]), whole)
-    booked = Booking((link,), 10.0, 20.0, share)
-    plan = SchedulePlan(Future({"a": (stay,), "b": (to,)}))
-    checkpoint = Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))
-    plan.enter((), [checkpoint, Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
-    sending = Held("j1:a>b", (link,), share)
-    admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
-    fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
-    too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
-    answer = admit_of(plan, budgets)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    booked = Booking((LINK,), 10.0, 20.0, SHARE)
+    plan = SchedulePlan(Future({"a": (STAY,), "b": (TO,)}))
+    checkpoint = Handover("j1", STAY, TO, "b", False, (10.0,), 10.0, 10.0, (booked,))
+    plan.enter((), [checkpoint, Handover("j2", STAY, TO, "b", True, (), 0.0, 0.0, (booked,))])
+    before = [Held("j1:a>b", (LINK,), SHARE), MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (LINK,))]
+    asked = [MigrationRequest("j3", 490.0, 15.0, 0.0, (LINK,)), MigrationRequest("j4", 600.0, 19.0, 0.0, (LINK,))]
+    answer = admit_of(plan, BUDGETS)(asked, 0.0, {LINK: SHARE}, before)
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.spans["j2:a>b"][-1].until_s <= 10.0
 
@@ -182,15 +182,12 @@ def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
 
 def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_others() -> None:
     """It could be moved, and is refused: what is planned for others would not fit any more."""
-    link, share = DirectedLink("a", "b"), 100.0
-    stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
-    budgets = ClassBudgets(whole := LinkBudgets([{link: share}]), whole)
-    plan = SchedulePlan(Future({"a": (stay,), "b": (to,)}), where={"j1": stay, "j2": stay})
+    plan = SchedulePlan(Future({"a": (STAY,), "b": (TO,)}), where={"j1": STAY, "j2": STAY})
     plan.enter(
-        (), [Handover("j1", stay, to, "b", False, (), 10.0, 10.0), Handover("j2", stay, to, "b", True, (), 0.0, 0.0)]
+        (), [Handover("j1", STAY, TO, "b", False, (), 10.0, 10.0), Handover("j2", STAY, TO, "b", True, (), 0.0, 0.0)]
     )
-    requests = [MigrationRequest(job, 500.0, 10.0, 0.0, (link,)) for job in ("j1", "j2", "j3")]
-    answer = admit_of(plan, budgets)(requests, 0.0, {link: share})
+    requests = [MigrationRequest(job, 500.0, 10.0, 0.0, (LINK,)) for job in ("j1", "j2", "j3")]
+    answer = admit_of(plan, BUDGETS)(requests, 0.0, {LINK: SHARE})
     assert (set(answer.admitted), set(answer.refused)) == ({"j2", "j3"}, {"j1"})
 
 

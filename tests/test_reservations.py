@@ -67,6 +67,17 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path_at_a_moment_tha
     assert world.promises() == []
 
 
+def test_a_move_to_the_standby_which_has_most_of_it_stops_its_job_at_once() -> None:
+    world = with_jobs(small_campus(2, 1), 1, 1_000_000)
+    job = world.jobs["j0"]
+    assert world.run_until(lambda: job.stream.sent_bytes is not None, 60.0)
+    host, standby = job.host or "", job.standby
+    world.reclaim(host, 20.0)
+    world.run(world.now_s + 0.5)
+    [order] = world.to(host, m.Migrate)
+    assert (order.destination.host, order.final_within_s) == (standby, pytest.approx(0.0))
+
+
 def test_the_gpu_that_becomes_free_takes_the_job_whose_notice_ends_first_and_of_two_the_one_that_fits_fewest() -> None:
     world = with_jobs(narrow_campus(4), 4, 1_000_000, policy="reclaimnet+short_notices=false")
     jobs, hosts = world.jobs, world.coordinator.cluster.hosts

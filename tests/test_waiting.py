@@ -222,7 +222,7 @@ def test_a_host_that_is_toggled_twice_a_second_does_not_get_the_job_again_and_ag
 def test_the_job_that_is_most_over_its_budget_gets_another_standby_if_that_is_twice_as_well_connected() -> None:
     world = a_world(7, 0, buildings=1)
     cluster, jobs = world.coordinator.cluster, []
-    for name, over in (("a", 2.0), ("b", 4.0)):
+    for name in "ab":
         a_running_job(world, job(name, loss_budget_s=5.0), world.now_s + 4.0)
         jobs.append(world.jobs[name])
     for each, interval_s in zip(jobs, (10.0, 20.0), strict=True):
