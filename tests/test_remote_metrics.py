@@ -80,7 +80,7 @@ async def serving(events: Path, tmp_path: Path) -> AsyncIterator[Served]:
     await feed.run()
     page = Application(feed, Health(False))
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(partial(serve_metrics, HERE, 0, file, feed, page.figures))
+        address = await nursery.start(partial(serve_metrics, (HERE, 0, file), feed, page.registry))
         assert address.startswith("https://127.0.0.1:")
         yield Served(int(address.rpartition(":")[2].partition("/")[0]), authority, feed)
         nursery.cancel_scope.cancel()

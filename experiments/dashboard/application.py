@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import trio
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -77,7 +78,7 @@ class Application:
     def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
         self._feed, self._health, self._switches = feed, health, switches
         self._key = new_key()
-        self._registry = registry(feed, health)
+        self.registry = registry(feed, health)
         self._layout = layout(feed.source.campus)
         routes = [
             *(Route(path, self._file(*file)) for path, file in FILES.items()),
@@ -92,20 +93,12 @@ class Application:
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
         handlers: dict[Any, Any] = {RequestRefused: _refused}
         starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        self.asgi: ASGIApp = _guarded(starlette, self._refusal)
+        self.asgi: ASGIApp = _guarded(starlette, self._key.public_key())
 
     @property
     def token(self) -> str:
         """A new token, good for as long as a certificate is."""
         return new_pass(self._key, AUDIENCE, LIFE_S)
-
-    def _refusal(self, authorization: str) -> str:
-        """Return the reason to refuse a request with this header; empty: it has a good token."""
-        try:
-            claims_of(authorization.removeprefix("Bearer "), AUDIENCE, [self._key.public_key()])
-        except RemoteProtocolError as error:
-            return str(error)
-        return ""
 
     # ------------------------------------------------------------ reading
 
@@ -151,12 +144,8 @@ class Application:
             raise RequestRefused(400, f"n {number:g}: the number of a fact is expected")
         return _json(self._feed.fact(int(number)))
 
-    def figures(self) -> bytes:
-        """Return all metrics, as Prometheus reads them."""
-        return generate_latest(self._registry)
-
     async def _metrics(self, request: Request) -> Response:
-        return Response(self.figures(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(self.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _healthz(self, request: Request) -> Response:
         """Return the health as a status, for a service manager: 503 is not well."""
@@ -209,7 +198,7 @@ class Application:
             raise RequestRefused(500, f"the kernel refuses: {error}") from None
 
 
-def _guarded(app: ASGIApp, refusal_of: Callable[[str], str]) -> ASGIApp:
+def _guarded(app: ASGIApp, key: EllipticCurvePublicKey) -> ASGIApp:
     """Refuse what is of the run to those without a good token, and to another site's page, which would take the time of others.
 
     Every answer has `HEADERS`.
@@ -226,11 +215,13 @@ def _guarded(app: ASGIApp, refusal_of: Callable[[str], str]) -> ASGIApp:
 
         answer = app
         if scope["type"] == "http" and scope["path"].startswith(("/api/", "/metrics")):
-            sent = set(scope["headers"])
-            if foreign & sent:
+            token = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
+            try:
+                claims_of(token, AUDIENCE, [key])
+            except RemoteProtocolError as error:
+                answer = _json({"words": f"{error}: open the address that `reclaimnet dashboard` prints"}, 401)
+            if foreign & set(scope["headers"]):
                 answer = refusal
-            elif why := refusal_of(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")):
-                answer = _json({"words": f"{why}: open the address that `reclaimnet dashboard` prints"}, 401)
         await answer(scope, receive, send_more)
 
     return wrapped

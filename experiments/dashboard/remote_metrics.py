@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Final
 
 import h11
 import trio
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from experiments.dashboard.feed import Feed
 from testbed.errors import ProtocolError, SetupError
@@ -20,19 +19,16 @@ from testbed.trust.authority import AUTHORITY_LIFE_S, Authority
 from testbed.trust.channel import Identity, Name, PartyRole
 from testbed.trust.door import Door, Refusals, source_of
 
+Remote = tuple[str, int, Path]  # address, port, file of the campus's authority
 PATIENCE_S: Final = 5.0  # with one request
 ENDS = (ProtocolError, h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError)  # of a conversation
 
 
 async def serve_metrics(
-    address: str,
-    port: int,
-    authority: Path,
-    feed: Feed,
-    figures: Callable[[], bytes],
-    task_status: trio.TaskStatus[str],
+    remote: Remote, feed: Feed, metrics: CollectorRegistry, task_status: trio.TaskStatus[str]
 ) -> None:
     """Serve metrics, under a name that the campus's authority gives this process for its address. SetupError."""
+    address, port, authority = remote
     issuer = Authority.load(authority)
     name = Name(issuer.campus, PartyRole.OPERATOR, "metrics")
     identity = Identity(issuer.credentials(name, AUTHORITY_LIFE_S, address))
@@ -45,7 +41,7 @@ async def serve_metrics(
         with suppress(*ENDS):
             async with stream, door.entering(stream, source_of(stream)) as (words, _):
                 with trio.move_on_after(PATIENCE_S):
-                    await _answer(words, figures())
+                    await _answer(words, generate_latest(metrics))
 
     try:
         listeners = await trio.open_tcp_listeners(port, host=address)

@@ -22,7 +22,7 @@ from hypercorn.trio import serve as serve_asgi
 from experiments.dashboard.application import Application
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
-from experiments.dashboard.remote_metrics import serve_metrics
+from experiments.dashboard.remote_metrics import Remote, serve_metrics
 from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
@@ -40,11 +40,11 @@ BEGUN_S = 5.0  # within which a coordinator that was started has begun its journ
 
 @dataclass(frozen=True)
 class Shown:
-    """A run and, if it goes on, its campus; `remote`: address and port of metrics for others, file of the authority."""
+    """A run and, if it goes on, its campus; `remote`: where other machines read its metrics."""
 
     source: JournalSource | EventsFile
     campus: RunningCampus | None = None
-    remote: tuple[str, int, Path] | None = None
+    remote: Remote | None = None
 
 
 def of_campus(campus: RunningCampus) -> Shown:
@@ -107,7 +107,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
         if shown.remote is not None:
-            tell(await nursery.start(partial(serve_metrics, *shown.remote, feed, application.figures)))
+            tell(await nursery.start(partial(serve_metrics, shown.remote, feed, application.registry)))
         if file := os.environ.get(TOKEN):
             nursery.start_soon(_keep_token, Path(file), application)
         if campus is not None:
