@@ -143,6 +143,7 @@ def parts_of(worker: int) -> list[int]:
     return [pid for pid in linux.children_of(worker) if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+@pytest.mark.long
 @pytest.mark.extra  # Dask, and a child that imports all of the program
 def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has_an_end(tmp_path: Path) -> None:
     with on_loopback(tmp_path) as (conductor, scheduler, worker):
