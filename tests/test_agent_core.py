@@ -309,7 +309,7 @@ def test_transfer_that_differs_from_its_announcement_is_refused(lie: dict[str, A
     assert said in refusal(expecting().announced, **{**OFFER, **lie})
 
 
-def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -> None:
+def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome_or_when_it_is_withdrawn() -> None:
     """Transfers go on while a coordinator begins again; behind its Welcome, what still holds is told again."""
     core = expecting()
     core.handle(ev.Disconnected(), 11.0)
@@ -317,14 +317,12 @@ def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -
     core.handle(ev.Connected(), 12.0)
     core.handle(ev.Received(m.Welcome(LEASE_S, 1.0)), 12.1)
     assert 7 not in core.announced
-
-
-def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_number() -> None:
-    core = expecting()
-    core.handle(ev.Received(m.Expect(7, "b", 5, 5, "h5", 1_000)), 10.4)
+    for first in (1_000_001, 5):  # of the same number
+        ordered(core, m.Expect(7, "b", first, first, "h5", 1_000), 12.2)
     assert refusal(core.announced, **OFFER) == "sequences 5 to 5 are announced, not 1000001"
-    core.handle(ev.Received(m.ExpectNoMore(7)), 10.5)
-    core.handle(ev.Received(m.ExpectNoMore(99)), 10.5)
+    for ticket in (99, 7):
+        assert 7 in core.announced
+        ordered(core, m.ExpectNoMore(ticket), 12.3)
     assert refusal(core.announced, **OFFER) == "no such transfer is announced"
 
 

@@ -271,7 +271,9 @@ FORGED = {
 
 def test_own_addresses_pass_and_all_others_are_dropped(port: PortProgram) -> None:
     def body() -> None:
-        port.table.set(0, rule())
+        for own in (None, AMPLE):
+            port.table.set(0, rule(own))
+            assert port.table.limits(0) == (AMPLE, own)
         wrong = [n for n, frame in GENUINE.items() if verdict(port, frame) != PASS]
         wrong += [n for n, frame in FORGED.items() if verdict(port, frame) != DROP]
         assert wrong == []

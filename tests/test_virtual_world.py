@@ -7,7 +7,8 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.worlds.virtual import Faults, Overheads
-from experiments.worlds.virtual.hosts import Disk, Process
+from experiments.worlds.virtual.connections import Connections
+from experiments.worlds.virtual.hosts import Disk, Machine, Process
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import HeartbeatAck, StartJob, StoredCheckpoint
@@ -95,6 +96,21 @@ def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
     world.run(15.0)
     assert [fact.host for fact in world.of(f.HostLost)] == lost
     assert [fact.job for fact in world.of(f.JobFinished)] == ["a"]
+
+
+def test_an_agent_connects_after_pauses_that_double_while_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    longer_s, connect = list[float](), Connections.connect
+
+    def seen(self: Connections, machine: Machine, pause_s: float = 0.0) -> None:
+        longer_s.append(pause_s)
+        connect(self, machine, pause_s)
+
+    world = a_world(1, 0, buildings=1)
+    monkeypatch.setattr(Connections, "connect", seen)
+    world.connections.refused = True
+    world.connections.hang_up()
+    world.run(world.now_s + 3.0)
+    assert longer_s[:4] == pytest.approx([0.4, 0.8, 1.0, 1.0])
 
 
 def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
