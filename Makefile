@@ -11,7 +11,7 @@ OURS := reclaimnet.py bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all test-extras test-long test-stock-kernel signals measure evidence storm lint sizes virtual-size clean-build docs
+.PHONY: setup demo test test-all test-extras test-long test-nspawn test-stock-kernel signals measure evidence storm lint sizes virtual-size clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -90,6 +90,10 @@ test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 # more seeds, longer spans, 400 examples of each property (20 minutes)
 test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 	$(SUDO) env CI=$(CI) HYPOTHESIS_PROFILE=long $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
+
+# an agent is installed in a container with systemd, which stands in a campus's network
+test-nspawn: setup $(VENV)/.apt-tests
+	$(SUDO) $(CURDIR)/$(BIN)/python -m pytest -m "long or not long" --durations=2 tests/test_installed.py
 
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel

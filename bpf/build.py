@@ -13,7 +13,7 @@ from bpf.errors import BpfError
 
 HERE = Path(__file__).resolve().parent
 SOURCES, OBJECTS = HERE / "src", HERE / "objects"
-PROGRAMS = ("egress", "ingress", "observe", "port")
+PROGRAMS = ("edge", "egress", "guests", "ingress", "observe", "port")
 FLAGS = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3")
 INCLUDES = tuple(f"-I{path}" for path in sorted(Path("/usr/include").glob("*-linux-gnu")))
 NEEDED = {  # file that must be there -> the Debian package that brings it
@@ -23,8 +23,8 @@ NEEDED = {  # file that must be there -> the Debian package that brings it
 
 
 def source_hash(name: str) -> str:
-    """Return the hash of the program, of every header, and of how they are compiled."""
-    return fingerprint([SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))], *FLAGS)
+    """Return the hash of all sources, since one may include another, and of how they are compiled."""
+    return fingerprint(sorted(SOURCES.iterdir()), name, *FLAGS)
 
 
 def built(name: str) -> Path:

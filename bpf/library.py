@@ -24,6 +24,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_object__find_map_fd_by_name": (INT, [POINTER, TEXT]),
     "bpf_object__find_map_by_name": (POINTER, [POINTER, TEXT]),
     "bpf_map__set_max_entries": (INT, [POINTER, U32]),
+    "bpf_map__reuse_fd": (INT, [POINTER, INT]),
+    "bpf_prog_attach": (INT, [INT, INT, INT, U32]),
     "bpf_object__find_program_by_name": (POINTER, [POINTER, TEXT]),
     "bpf_program__fd": (INT, [POINTER]),
     "bpf_map_update_elem": (INT, [INT, POINTER, POINTER, U64]),

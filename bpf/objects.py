@@ -13,18 +13,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from bpf.build import built
 from bpf.errors import BpfError
 from bpf.library import check, check_pointer, libbpf
 from bpf.maps import AggregateBucket, ClassCounters, FlowTable, HostMaps
+from bpf.memory import KernelMap, open_pinned_fd
 from bpf.meters import Meters
 from bpf.switch import KillSwitch
 
 BPFFS = Path("/sys/fs/bpf")
 LOG_BYTES = 1 << 16
 LOG_LINES = 20
+# kinds of attachment to a control group (BPF_CGROUP_INET_INGRESS, _EGRESS), beside those of others (BPF_F_ALLOW_MULTI)
+INGRESS, EGRESS, ALLOW_MULTI = 0, 1, 2
 
 
 class _OpenOptions(ctypes.Structure):
@@ -86,6 +90,39 @@ def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
     return programs
 
 
+def load_guest_programs(pin_dir: Path, group: int, coordinator: IPv4Address) -> Path:
+    """Load and pin the programs of a real machine for a control group; return the pin of the one for its interface.
+
+    Once this returns the kill-switch is in force on the sockets of the group and of those below it, and of no others. The
+    coordinator passes it. A switch that is pinned there goes on as it is: an owner's word outlives the agent. BpfError as above.
+    """
+    kept = {"reclaim_switch": open_pinned_fd(pin_dir / "switch")} if (pin_dir / "switch").exists() else {}
+    with loaded("edge") as outward, loaded("guests", reuse=kept) as inward:
+        maps = HostMaps(
+            FlowTable(map_fd(outward, "reclaim_flows"), Meters(map_fd(outward, "reclaim_meters"))),
+            AggregateBucket(map_fd(outward, "reclaim_aggr")),
+            ClassCounters(map_fd(outward, "reclaim_classes")),
+            KillSwitch(map_fd(inward, "reclaim_switch")),
+        )
+        maps.switch.allow_coordinator(coordinator)
+        guests = (ctypes.c_uint32 * 2)(0, group)  # key, value
+        check(
+            libbpf().bpf_map_update_elem(
+                map_fd(outward, "reclaim_guests"), guests, ctypes.byref(guests, ctypes.sizeof(ctypes.c_uint32)), 0
+            ),
+            "name the guests",
+        )
+        for name, kind in (("guests_in", INGRESS), ("guests_out", EGRESS)):
+            attached = libbpf().bpf_prog_attach(program_fd(inward, name), group, kind, ALLOW_MULTI)
+            check(attached, f"attach {name} to a control group")
+        pin_dir.mkdir(parents=True, exist_ok=True)
+        for old in pin_dir.iterdir():
+            old.unlink()
+        maps.pin(pin_dir)
+        KernelMap(program_fd(outward, "reclaim_egress")).pin(pin_dir / "edge")
+    return pin_dir / "edge"
+
+
 def ensure_bpffs() -> Path:
     """Mount a BPF filesystem on BPFFS unless it has one; return BPFFS. BpfError if it cannot be mounted."""
     if not _is_bpffs():
@@ -107,8 +144,12 @@ def _image(name: str) -> bytes:
 
 
 @contextmanager
-def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[int]:
+def loaded(
+    name: str, *, entries: Mapping[str, int] | None = None, reuse: Mapping[str, int] | None = None
+) -> Iterator[int]:
     """Provide a loaded object, its maps of as many entries as `entries` gives. BpfError with the tail of the verifier's log.
+
+    `reuse` has descriptors of maps that stand in place of its own.
 
     Its descriptors are closed at the end (`map_fd` and `program_fd` duplicate them).
     """
@@ -125,6 +166,9 @@ def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[i
         for map_name, count in (entries or {}).items():
             found = libbpf().bpf_object__find_map_by_name(pointer, map_name.encode())
             check(libbpf().bpf_map__set_max_entries(found, count), f"make the map {map_name} of {count} entries")
+        for map_name, fd in (reuse or {}).items():
+            found = libbpf().bpf_object__find_map_by_name(pointer, map_name.encode())
+            check(libbpf().bpf_map__reuse_fd(found, fd), f"go on with the map {map_name}")
         check(libbpf().bpf_object__load(pointer), f"load the {name} program", "")
         yield pointer
     except BpfError as error:

@@ -51,6 +51,15 @@ def controllers() -> Mapping[str, MountedController]:
     return found
 
 
+def own_group(pid: int | str = "self") -> str:
+    """Return the group of version 2 in which a process is, below the mount; "" for the topmost, or of none."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return line[len("0::/") :]
+    return ""
+
+
 def missing(wanted: Collection[str] = CONTROLLERS) -> list[str]:
     """Return those of the controllers that this machine lacks, or that take no groups of this process."""
     there = controllers()

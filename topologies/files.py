@@ -61,6 +61,8 @@ class Place:
     gpus: int | None = fields.whole(0, MAX_GPUS, None, optional=True)
     # when its owner lends it, such as "18:00-08:00, weekends"; left out: always
     lent: str | None = optional(keys.text(calendars.ALLOWED))
+    # true: its agent is [installed](../real_hosts.md)
+    own_agent: bool = declared(keys.flag(), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     yield from toml.rows("hosts", (
         _inline(
             OneHost(h.name, str(h.address)),
-            Place(h.building, h.role, h.gpu_model, h.gpus or None, h.lent),
+            Place(h.building, h.role, h.gpu_model, h.gpus or None, h.lent, h.own_agent),
             h.limits,
         )
         for h in campus.hosts
@@ -266,7 +268,7 @@ class _Nodes:
         gpus = (0 if is_coordinator else 1) if place.gpus is None else place.gpus
         limits = spec.HostLimits(**fields.values_of(spec.HostLimits, table))
         parts = name, place.building, place.role, address, place.gpu_model, gpus
-        self.hosts.append(Host(*parts, limits, place.lent))
+        self.hosts.append(Host(*parts, limits, place.lent, place.own_agent))
 
     def _link(self, a: str, b: str, table: Table) -> None:
         self.links.append(Link(a, b, **fields.values_of(Link, table)))

@@ -161,6 +161,7 @@ class Host:
     gpus: int = 0
     limits: HostLimits = UNLIMITED
     lent: str | None = None  # when its owner lends it (`calendars`); None: always
+    own_agent: bool = False  # an agent that was installed there (`reclaimnet agent install`): the campus starts none
 
     def __post_init__(self) -> None:
         key = f"hosts.{self.name}"
@@ -174,6 +175,10 @@ class Host:
             raise SpecError(f"{key}.gpus", self.gpus, f"a whole number from 1 to {MAX_GPUS}")
         elif self.gpu_model is None:
             raise SpecError(f"{key}.gpu_model", None, "the name of one of the campus's gpu_models")
+        if self.own_agent and (self.role is not Role.VOLUNTEER or self.lent is not None):
+            raise SpecError(
+                f"{key}.own_agent", True, "false: only a volunteer without a calendar has an agent of its own"
+            )
         if self.lent is None:
             return
         if self.role is not Role.VOLUNTEER:
@@ -372,6 +377,11 @@ class Campus:
     def agents(self, *, head_stores: bool) -> list[Host]:
         """Return the hosts that have an agent: all but the coordinator's, and that one too if it keeps checkpoints."""
         return [host for host in self.hosts if head_stores or host.role is not Role.COORDINATOR]
+
+    @cached_property
+    def own_agents(self) -> frozenset[str]:
+        """Names of hosts whose agents no live campus starts."""
+        return frozenset(host.name for host in self.hosts if host.own_agent)
 
     def access_link(self, host: str) -> Link:
         """Return the one link that a host hangs on."""

@@ -61,6 +61,15 @@ struct {
 	__type(value, struct traffic);
 } reclaim_classes SEC(".maps");
 
+#ifdef GUESTS /* on a machine whose owner's packets are none of this program's */
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} reclaim_guests SEC(".maps");
+#endif
+
 INLINE __u8 dscp_of(__u32 traffic_class)
 {
 	switch (traffic_class) {
@@ -186,6 +195,10 @@ int reclaim_egress(struct __sk_buff *skb)
 	struct meter *flow;
 	int passes = 1;
 
+#ifdef GUESTS
+	if (bpf_skb_under_cgroup(skb, &reclaim_guests, 0) != 1)
+		return TC_ACT_UNSPEC;
+#endif
 	parse(skb, &p);
 	flow = find_flow(skb, &p);
 	if (flow) {

@@ -24,8 +24,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "parse.h"
-#include "reclaim.h"
+#include "switch.h"
 
 #define TCP_BYTES 20
 #define TCP_SYN 0x02
@@ -35,19 +34,6 @@
 #define HANDSHAKE 12 /* TCP_NEW_SYN_RECV */
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct kill_switch);
-} reclaim_switch SEC(".maps");
-
-INLINE int is_coordinator(const struct kill_switch *ks, __u32 address)
-{
-	return address && address == ks->coordinator;
-}
 
 /* ARP over Ethernet for IPv4: the sender's protocol address stands at byte 14. */
 INLINE int is_arp_of_coordinator(const struct __sk_buff *skb, const struct parsed *p, const struct kill_switch *ks)
@@ -187,22 +173,6 @@ INLINE int is_live(struct __sk_buff *skb, struct kill_switch *ks, const struct p
 	}
 }
 
-INLINE int is_isolated(const struct kill_switch *ks, __u32 mode)
-{
-	if (mode != SWITCH_DRAIN)
-		return 1;
-	return ks->isolate_at_ns && bpf_ktime_get_ns() >= ks->isolate_at_ns;
-}
-
-INLINE int drop(const struct __sk_buff *skb, struct kill_switch *ks)
-{
-	if (!ks->first_drop_ns)
-		__sync_val_compare_and_swap(&ks->first_drop_ns, 0, bpf_ktime_get_ns());
-	__sync_fetch_and_add(&ks->dropped_packets, 1);
-	__sync_fetch_and_add(&ks->dropped_bytes, skb->len);
-	return TC_ACT_SHOT;
-}
-
 SEC("tc")
 int reclaim_ingress(struct __sk_buff *skb)
 {
@@ -226,5 +196,6 @@ int reclaim_ingress(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	if (!is_isolated(ks, mode) && is_live(skb, ks, &p))
 		return TC_ACT_OK;
-	return drop(skb, ks);
+	count_drop(skb, ks);
+	return TC_ACT_SHOT;
 }

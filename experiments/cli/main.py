@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import change, compare, look, measure, names, run, tend, write
+from experiments.cli import agent, change, compare, look, measure, names, run, tend, write
 from experiments.cli.options import console, put_away
 from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (run, look, change, names, compare, measure, write, tend):
+for group in (run, look, change, names, agent, compare, measure, write, tend):
     app.add_typer(group.app)
 
 

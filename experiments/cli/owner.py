@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from testbed import owner
-from testbed.emulation.safety.living import named_campuses
+from testbed.emulation.safety.living import installed_agents, named_campuses
 from testbed.errors import SetupError, SpecError
 
 TYPE_CHECKING = False
@@ -74,7 +74,8 @@ def _duration(duration_s: float) -> str:
 
 def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
     """Return the pin of a host's switch and the socket of its agent."""
-    campuses = named_campuses(campus_id)
+    agents = [agent for agent in installed_agents() if campus_id in (None, agent.id)]
+    campuses = agents if agents and host in agents[0].hosts else named_campuses(campus_id)
     having = [campus for campus in campuses if host in campus.volunteers]
     if len(having) > 1:
         ids = [campus.id for campus in having]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from math import inf
@@ -32,6 +33,9 @@ class AgentConfig:
     enforcement: Enforcement = Enforcement.PACE
     congestion: str = "bbr"
     credentials: Credentials | None = None  # None: conversations without certificates
+    # gets each change of them, where they have to outlive the process
+    keep: Callable[[Credentials], None] | None = None
+    takes_open_jobs: bool = True  # those whose file has `sandbox = "none"`: what they run is root's
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
     snapshots_stop: bool = False
     transfers: str = "plain"  # of checkpoints: how they are protected (`testbed.trust.TRANSFERS`)

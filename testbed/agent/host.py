@@ -90,7 +90,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             group=config.group,
         )
         identity = None if config.credentials is None else Identity(config.credentials)
-        self.renewal = None if identity is None else Renewal(identity, lambda asked: self.link.say(asked))
+        self.renewal = None if identity is None else Renewal(identity, lambda asked: self.link.say(asked), config.keep)
         self.link = CoordinatorLink(
             config.coordinator,
             self.kernel,
@@ -115,7 +115,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         )
 
     async def _launch(self, sock: int, lease: int, output: int, sandbox: Sandbox | None, apart: bool) -> Launched:
-        """Start a job's process in the host's network."""
+        """Start a job's process in the host's network. OSError: not on this host."""
+        if not self.config.takes_open_jobs and (sandbox is None or sandbox.parts == "none"):
+            raise OSError("this host takes no job without a sandbox")
         return await self._forks.launch(sock, lease, output, sandbox, apart, self._network)
 
     def handle(self, event: ev.Event) -> None:

@@ -248,9 +248,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             pin_dir=str(self.pin_dir),
             hosts=list(self.plan.host_cables),
             volunteers=[
-                host.name
-                for host in self.spec.hosts_of(description.Role.VOLUNTEER)
-                if host.name in self.plan.host_cables
+                host.name for host in self.spec.hosts_of(description.Role.VOLUNTEER) if host.name in self.plan.guarded
             ],
         )
         self._ledger.record({"kind": "directory", "path": str(self.run_dir)})

@@ -128,12 +128,14 @@ def _hash_of(certificate: x509.Certificate) -> str:
 class Renewal:
     """Renewal of an agent's certificate: at half its life, and soon after another authority is trusted.
 
-    `ask` sends the request, and it may be lost: it is sent again.
+    `ask` sends the request, and it may be lost: it is sent again. `keep` gets each change of the credentials.
     """
 
-    def __init__(self, identity: Identity, ask: Callable[[Renew], None]) -> None:
+    def __init__(
+        self, identity: Identity, ask: Callable[[Renew], None], keep: Callable[[Credentials], None] | None = None
+    ) -> None:
         self.identity = identity
-        self._ask = ask
+        self._ask, self._keep = ask, keep
         self._key: ec.EllipticCurvePrivateKey | None = None  # for which a certificate was asked
         self._wanted, self._answered = trio.Event(), trio.Event()
 
@@ -153,14 +155,19 @@ class Renewal:
         mine = self.identity.credentials
         if isinstance(message, Issued):
             if self._key is not None:
-                self.identity.renew(replace(mine, key=pem_of_key(self._key), certificate=message.certificate))
+                self._renew(replace(mine, key=pem_of_key(self._key), certificate=message.certificate))
                 self._key, self._wanted = None, trio.Event()
                 self._answered.set()
             return
         if message.trusted != mine.trusted:
-            self.identity.renew(replace(mine, trusted=message.trusted))
+            self._renew(replace(mine, trusted=message.trusted))
             self._wanted.set()
         self.identity.deny(message.denied)
+
+    def _renew(self, credentials: Credentials) -> None:
+        self.identity.renew(credentials)
+        if self._keep is not None:
+            self._keep(credentials)
 
 
 def renew_in_s(certificate: bytes) -> float:

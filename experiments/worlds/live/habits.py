@@ -28,7 +28,7 @@ class Habits:
         self._played, self._campus, self._started_s = played, campus, started_s
         self.held: Container[str] = ()
         # of other machines' hosts their own processes look after
-        self._hosts = [host for host in played.volunteers if host.name in campus.plan.host_cables]
+        self._hosts = [host for host in played.volunteers if host.name in campus.plan.guarded]
         self.states = {host.name: LENT for host in self._hosts}
         self._files = {host: campus.run_dir / f"{host}.present" for host in self.states}
         for host, path in self._files.items():

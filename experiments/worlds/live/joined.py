@@ -16,12 +16,17 @@ from testbed.trust.joining import join, name_in
 FILES = ("key.pem", "certificate.pem", "authorities.pem")  # beside the file of the coordinator's address
 
 
-def join_campus(token: str, address: str, file: Path) -> None:
-    """Get an operator's credentials from the coordinator at `address`, beside a file. SetupError: it does not answer."""
+def joined(token: str, address: str, role: PartyRole) -> Credentials:
+    """Return what a token is good for at the coordinator at `address`. SetupError: it does not answer."""
     try:
-        made = trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, PartyRole.OPERATOR)
+        return trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, role)
     except (OSError, trio.BrokenResourceError) as error:
         raise SetupError(f"no coordinator answers at {address}: {error}") from error
+
+
+def join_campus(token: str, address: str, file: Path) -> None:
+    """Get an operator's credentials from the coordinator at `address`, beside a file. SetupError: it does not answer."""
+    made = joined(token, address, PartyRole.OPERATOR)
     file.parent.mkdir(parents=True, exist_ok=True)
     for name, content in zip(FILES, (made.key, made.certificate, made.trusted), strict=True):
         write_durably(file.with_name(name), content)

@@ -296,6 +296,9 @@ def prepared(scenario: Scenario, trace: Trace, *, switches_hold: bool = True) ->
     row = live_row(played)
     if row.weighs_calendars:
         played_trace = replace(played_trace, owner_events=announced(played_trace, played))
+    if real := played.campus.own_agents:  # their owners are people
+        events = tuple(event for event in played_trace.owner_events if event.host not in real)
+        played_trace = replace(played_trace, owner_events=events)
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)

@@ -185,7 +185,7 @@ class LiveWorld:
             self._start_coordinators()
         if (rehearsed := self._credentials(channel.PartyRole.HOST, "none")) is not None:
             channel.Identity(rehearsed).client  # noqa: B018 - OpenSSL fills its tables once for all processes
-        hosts = [host for host in self.agent_hosts if host.name in self.campus.plan.host_cables]
+        hosts = [host for host in self.agent_hosts if host.name in self.campus.plan.guarded]
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
         parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
         for part, process in zip(parts, self.campus.fork_all(list(map(self._agents_request, parts))), strict=True):
@@ -481,7 +481,7 @@ def owners_of(campus: Campus, groups: Owners) -> Owners:
 def let_owners(campus: LiveCampus, owners: Owners) -> None:
     """Let the members of a host's group use its switch."""
     if campus.enforcement:
-        for host in owners.keys() & campus.plan.host_cables.keys():
+        for host in owners.keys() & campus.plan.guarded:
             owner.let_group(campus.pin_dir / host / "switch", owners[host])
 
 

@@ -107,6 +107,11 @@ class CampusPlan:
     openflow: dict[str, Cable | None] = field(default_factory=dict)
     tunnels: tuple[Tunnel, ...] = ()
 
+    @cached_property
+    def guarded(self) -> frozenset[str]:
+        """The hosts on which a live campus puts its programs: those without an agent of their own."""
+        return frozenset(self.host_cables) - self.spec.own_agents
+
     @property
     def cables(self) -> tuple[Cable, ...]:
         """Host cables, then trunks."""

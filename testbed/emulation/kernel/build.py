@@ -151,7 +151,7 @@ class KernelCampus:
             return
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "bpf-load", hurry) as loaders:
             loaded = [loaders.submit(self._ports.load)] if self._ports else []
-            loaded += [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
+            loaded += [loaders.submit(self._enforcement.load, name) for name in self.plan.guarded]
             try:
                 yield
                 with self.phases.timed("wait_for_bpf_load"):
@@ -224,7 +224,7 @@ class KernelCampus:
         for name, pid in self.holder_pids.items():
             linux.enter_network_of(pid)
             with NetlinkSocket() as socket:
-                if self._enforcement:
+                if self._enforcement and name in self.plan.guarded:
                     with self.phases.timed("bpf_attach"):
                         self._enforcement.attach(socket, name, self.plan.host_cables[name].b)
                 with self.phases.timed("read_back"):
@@ -235,7 +235,7 @@ class KernelCampus:
         readback.check_ends(socket, {end.ifindex: end}, {})
         address = self.plan.spec.host_by_name[name].address
         readback.check_address(socket, end, address.packed, SUBNET.prefixlen)
-        if self._enforcement:
+        if self._enforcement and name in self.plan.guarded:
             self._enforcement.read_back(socket, name, end)
 
     def _finish_fabric(self) -> None:
@@ -308,7 +308,7 @@ class KernelCampus:
         if host in self.plan.host_cables and before.b.shape != cable.b.shape:
             if self._ports:
                 self._ports.change(host, cable.b.shape)
-            if self._enforcement:
+            if self._enforcement and host in self.plan.guarded:
                 self._enforcement.change(host, cable.b.shape)
         self.plan = self.plan.with_cable(cable)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".ledger"
 PIN_ROOT = "/sys/fs/bpf/reclaimnet"
+INSTALLED = "installed"  # in place of a campus's id: the agent that lends this machine itself
+INSTALLED_PINS, INSTALLED_RUN = f"{PIN_ROOT}/{INSTALLED}", "/run/reclaimnet-agent"
 ROOTS = ("/run/reclaimnet", "/tmp/reclaimnet")  # of root's campuses, and of others'
 MAX_LINE_BYTES = 1 << 24  # of a first line: ten thousand hosts have half a megabyte
 
@@ -117,6 +119,15 @@ def running_campuses(root: str = "") -> list[RunningCampus]:
     roots = (root,) if root else ROOTS if os.geteuid() else (default_root(),)
     found = [owner_of(ledger) for each in roots for ledger in ledgers(each)]
     return [RunningCampus(owner) for owner in found if lives(owner)]
+
+
+def installed_agents() -> list[RunningCampus]:
+    """Return the installed agent of this machine, as a campus with its host alone; none if there is none."""
+    try:
+        hosts = os.listdir(INSTALLED_PINS)
+    except OSError:
+        return []
+    return [RunningCampus({"id": INSTALLED, "pid": 0, "hosts": hosts, "volunteers": hosts, "run_dir": INSTALLED_RUN})]
 
 
 def named_campuses(campus_id: str | None) -> list[RunningCampus]:

@@ -1,0 +1,153 @@
+"""The process of the service: an agent in the machine's own network, which looks whether the machine's owner is there.
+
+`python -m testbed.installed.agent`, by systemd, with what it keeps as the credential `agent`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from functools import partial
+from ipaddress import IPv4Address
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from bpf.layout import Mode
+from testbed import owner
+from testbed.agent.config import AgentConfig
+from testbed.agent.host import AgentHost, watch
+from testbed.checkpoints.files import write_durably
+from testbed.driver import run_process
+from testbed.emulation.safety.living import INSTALLED_PINS, INSTALLED_RUN
+from testbed.installed import edge, machine
+from testbed.logs import logger
+from testbed.namespaces import OWN_NETWORK
+from testbed.trust.channel import Credentials
+from testbed.trust.joining import name_in
+from testbed.workloads.launch import ForkServer
+
+STATE: Final = Path("/var/lib/reclaimnet-agent")
+KEPT: Final = STATE / "agent.json"
+BY_PRESENCE: Final = STATE / "taken"  # is there while the host is closed for a sign of its owner, and for nothing else
+LOOK_S: Final = 2.0
+LOG = logger("agent")
+
+
+class Lent(msgspec.Struct, kw_only=True):
+    """File of an installed agent; the host's name is in its certificate."""
+
+    address: str  # the coordinator's
+    key: bytes
+    certificate: bytes
+    trusted: bytes
+    port: int  # the coordinator's, for agents
+    gpus: int = 1
+    share_bytes_per_s: float | None = None  # that transfers may take of the interface; None: what is granted
+    notice_s: float = 0.0  # from a sign of the owner until guests are closed off
+
+    @property
+    def credentials(self) -> Credentials:
+        """The credentials, of the name in the certificate."""
+        return Credentials(name_in(self.certificate), self.key, self.certificate, self.trusted)
+
+    @property
+    def host(self) -> str:
+        """The host's name in the campus."""
+        return self.credentials.name.subject
+
+    @property
+    def pins(self) -> Path:
+        """The folder of its pinned maps."""
+        return Path(INSTALLED_PINS, self.host)
+
+    def save(self) -> None:
+        """Write it to KEPT: all of it, or nothing."""
+        aside = KEPT.with_suffix(".new")
+        write_durably(aside, msgspec.json.encode(self))
+        aside.replace(KEPT)
+
+    def keep(self, credentials: Credentials) -> None:
+        """Save other credentials."""
+        self.key, self.certificate = credentials.key, credentials.certificate
+        self.trusted = credentials.trusted
+        self.save()
+
+
+def load(path: Path = KEPT) -> Lent:
+    """Return what an agent keeps. OSError: there is none."""
+    return msgspec.json.decode(path.read_bytes(), type=Lent)
+
+
+async def serve(lent: Lent) -> None:
+    """Serve until this process is killed."""
+    way, group = machine.way_to(lent.address), edge.enter_group()
+    edge.hold(group, way.interface, lent.pins, lent.address)
+    edge.fence(lent.address, lent.port)
+    config = AgentConfig(
+        lent.host,
+        IPv4Address(way.source),
+        (lent.address, lent.port),
+        STATE,
+        gpus=lent.gpus,
+        pin_dir=lent.pins,
+        owner_socket=Path(INSTALLED_RUN, f"{lent.host}.sock"),
+        migration_share_bytes_per_s=inf if lent.share_bytes_per_s is None else lent.share_bytes_per_s,
+        checkpoints_apart=True,
+        credentials=lent.credentials,
+        keep=lent.keep,
+        takes_open_jobs=False,
+        transfers="sealed",
+        group=f"{group}/jobs/{lent.host}",
+    )
+    with ForkServer() as forks:
+        host = AgentHost(config, OWN_NETWORK, forks)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, [host])
+            await nursery.start(host.run)
+            nursery.start_soon(follow_owner, lent.pins / "switch", lent.notice_s)
+            await keep_notified()
+
+
+async def follow_owner(switch: Path, notice_s: float) -> None:
+    """Reclaim the host when its owner comes, and lend it when the owner has left, for ever: by the owner's own switch.
+
+    What the owner has set by hand stays as it is.
+    """
+    gpus, was_there = machine.Gpus(), False
+    while True:
+        signs = await trio.to_thread.run_sync(machine.presence, gpus)
+        is_lent = owner.look(switch).mode is Mode.OFF
+        if is_lent:
+            BY_PRESENCE.unlink(missing_ok=True)
+        if signs and is_lent and not was_there:
+            LOG.warning("the owner is there: %s", ", ".join(signs))
+            BY_PRESENCE.touch()
+            owner.reclaim(switch, None, notice_s=notice_s)
+        elif not signs and BY_PRESENCE.exists():
+            LOG.warning("the owner has left")
+            owner.lend(switch, None)
+        was_there = bool(signs)
+        await trio.sleep(LOOK_S)
+
+
+async def keep_notified() -> None:
+    """Notify systemd that the agent has begun, and goes on, for ever."""
+    period_s = int(os.environ.get("WATCHDOG_USEC", 30_000_000)) / 3e6
+    _notify("READY=1")
+    while True:
+        await trio.sleep(period_s)
+        _notify("WATCHDOG=1")
+
+
+def _notify(state: str) -> None:
+    with suppress(KeyError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(state.encode(), os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
+
+
+if __name__ == "__main__":
+    run_process(partial(serve, load(Path(os.environ["CREDENTIALS_DIRECTORY"], "agent"))))

@@ -1,0 +1,158 @@
+"""Programs of a real machine: its owner's switch closes the sockets of one control group, and nobody else's."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+import trio
+
+from bpf.layout import Mode
+from bpf.maps import HostMaps
+from bpf.objects import ensure_bpffs, load_guest_programs
+from testbed import owner
+from testbed.errors import SetupError
+from testbed.installed import agent, edge, machine
+from tests.bpf_machine import loaded_or_skip
+
+pytestmark = pytest.mark.kernel
+COORDINATOR = IPv4Address("127.0.0.9")
+HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+Reaches = Callable[..., bool]
+
+
+@pytest.fixture
+def pins() -> Iterator[Path]:
+    loaded_or_skip().close()
+    folder = ensure_bpffs() / f"guests-{os.getpid()}"
+    yield folder
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+@pytest.fixture
+def group(pins: Path) -> Iterator[Path]:
+    """A control group, whose processes are guests."""
+    try:
+        folder = edge.unified() / f"guests-{os.getpid()}"
+        folder.mkdir()
+    except (SetupError, OSError) as error:
+        pytest.skip(str(error))
+    load(pins, folder)
+    yield folder
+    folder.rmdir()
+
+
+def load(pins: Path, group: Path) -> None:
+    descriptor = os.open(group, os.O_RDONLY)
+    load_guest_programs(pins, descriptor, COORDINATOR)
+    os.close(descriptor)
+
+
+def connects(group: Path | None, address: str = "", family: int = socket.AF_INET) -> bool:
+    """Whether a process, in that group if there is one, can connect to a socket of its own."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    if group is not None:
+        (group / "cgroup.procs").write_text("0")
+    with socket.socket(family) as listens, socket.socket(family) as calls:
+        listens.bind((address or HERE[socket.AddressFamily(family)], 0))
+        listens.listen()
+        calls.settimeout(0.3)
+        try:
+            calls.bind((address or HERE[socket.AddressFamily(family)], 0))
+            calls.connect(listens.getsockname())
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+
+
+def test_a_closed_switch_closes_guests_and_no_one_else(pins: Path, group: Path) -> None:
+    for close in (
+        lambda: owner.reclaim(pins / "switch", None),
+        lambda: owner.reclaim(pins / "switch", None, notice_s=60),
+    ):
+        assert all(connects(group, family=family) for family in HERE)
+        close()
+        assert not any(connects(group, family=family) for family in HERE)
+        assert all(connects(None, family=family) for family in HERE)
+        assert owner.look(pins / "switch").dropped_packets >= 2
+        owner.lend(pins / "switch", None)
+
+
+def test_an_isolated_guest_hears_the_coordinator(pins: Path, group: Path) -> None:
+    owner.reclaim(pins / "switch", None)
+    assert connects(group, str(COORDINATOR))
+
+
+def test_an_owners_word_outlives_the_agent(pins: Path, group: Path) -> None:
+    owner.reclaim(pins / "switch", None)
+    load(pins, group)
+    assert owner.look(pins / "switch").mode is Mode.ISOLATE
+    assert not connects(group)
+
+
+def test_only_what_guests_send_is_counted(pins: Path, group: Path) -> None:
+    name = f"g{os.getpid()}"
+    ip = ["ip", "link"]
+    subprocess.run([*ip, "add", name, "type", "veth", "peer", f"{name}p"], check=True)
+    try:
+        for each in (name, f"{name}p"):
+            subprocess.run([*ip, "set", each, "up"], check=True)
+        edge.hold(group.name, name, pins, str(COORDINATOR))
+        maps = HostMaps.open_pinned(pins)
+        for place, counted in ((None, 0), (group, 1)):
+            pid = os.fork()
+            if pid == 0:
+                if place is not None:
+                    (place / "cgroup.procs").write_text("0")
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sends:
+                    sends.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode())
+                    sends.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+                    sends.sendto(b"x", ("255.255.255.255", 9))
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+            assert maps.counters.read_words()[4 * 3 + 1] == counted, "packets of the research class"
+        maps.close()
+        edge.let_go(name)
+        assert (
+            "clsact" not in subprocess.run(["tc", "qdisc", "show", "dev", name], capture_output=True, text=True).stdout
+        )
+    finally:
+        subprocess.run([*ip, "del", name], check=True)
+
+
+async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_it_took(
+    pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch, signs = pins / "switch", list[str]()
+    monkeypatch.setattr(machine, "presence", lambda _: signs)
+    monkeypatch.setattr(agent, "BY_PRESENCE", tmp_path / "taken")
+    monkeypatch.setattr(agent, "LOOK_S", 0.01)
+
+    async def becomes(mode: Mode) -> None:
+        with trio.fail_after(5.0):
+            while owner.look(switch).mode is not mode:
+                await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.follow_owner, switch, 0.0)
+        signs.append("a session")
+        await becomes(Mode.ISOLATE)
+        signs.clear()
+        await becomes(Mode.OFF)
+        signs.append("a session")
+        await becomes(Mode.ISOLATE)
+        owner.lend(switch, None)  # by hand, though there is a session
+        await trio.sleep(0.1)
+        assert owner.look(switch).mode is Mode.OFF
+        owner.reclaim(switch, None)  # by hand
+        signs.clear()
+        await trio.sleep(0.1)
+        assert owner.look(switch).mode is Mode.ISOLATE
+        nursery.cancel_scope.cancel()
