@@ -14,8 +14,13 @@ from bpf.layout import Mode
 from bpf.maps import HostMaps
 from bpf.objects import ensure_bpffs, load_guest_programs
 from testbed import owner
+from testbed.agent.config import AgentConfig
+from testbed.agent.host import AgentHost
 from testbed.errors import SetupError
 from testbed.installed import agent, edge, machine
+from testbed.namespaces import OWN_NETWORK
+from testbed.workloads.launch import ForkServer
+from testbed.workloads.sandbox import Sandbox
 from tests.bpf_machine import loaded_or_skip
 
 pytestmark = pytest.mark.kernel
@@ -156,3 +161,13 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         await trio.sleep(0.1)
         assert owner.look(switch).mode is Mode.ISOLATE
         nursery.cancel_scope.cancel()
+
+
+async def test_a_real_machine_takes_no_job_without_a_sandbox(tmp_path: Path) -> None:
+    config = AgentConfig("h1", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, takes_open_jobs=False)
+    with ForkServer() as forks:
+        host = AgentHost(config, OWN_NETWORK, forks)
+        for sandbox in (None, Sandbox("none", str(tmp_path))):
+            with pytest.raises(OSError, match="no job without a sandbox"):
+                await host._launch(0, 0, 0, sandbox, True)
+        assert forks.pid is None, "nothing was started"
