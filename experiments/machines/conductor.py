@@ -177,17 +177,26 @@ class Conductor:
             self.ask(machine, "silence")
         return crossing.rate(sum(taken)), rtt_s
 
+    def answer(self, machine: Machine, asked: ActorFuture[Any]) -> Any:
+        """Return what an actor answers. SetupError: its machine was lost."""
+        try:
+            return asked.result(ANSWER_S)
+        except Exception as error:
+            raise SetupError(f"machine {machine.name} was lost before its files were here ({error})") from error
+
     def fetch(self, out: Path) -> None:
         """Bring the files of all machines that are left; a name that two have gets the machine's before it on the second."""
         for machine in self.left:
-            for name, size in machine.actor.files().result(ANSWER_S):
+            for name, size in self.answer(machine, machine.actor.files()):
                 if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
                     raise SetupError(f"machine {machine.name} offers a file of another folder: {name}")
                 path = out / name
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path = path.with_name(f"{machine.name}-{path.name}") if path.exists() else path
                 with path.open("wb") as file:
-                    while file.tell() < size and (piece := machine.actor.piece(name, file.tell()).result(ANSWER_S)):
+                    while file.tell() < size and (
+                        piece := self.answer(machine, machine.actor.piece(name, file.tell()))
+                    ):
                         file.write(piece)
 
     def end(self) -> float:

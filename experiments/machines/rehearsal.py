@@ -7,6 +7,7 @@ and nothing is left of it when its processes have ended. They share the processo
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -58,6 +59,8 @@ def rehearsed(campus: Campus, folder: Path) -> Iterator[str]:
         last.callback(linux.setns, home)
         _ip("link set lo up", f"link add machines mtu {MTU} type bridge", f"addr add {SCHEDULER}/24 dev machines")
         _ip("link set machines up")
+        for old in folder.glob("machines-*"):  # of one that was killed
+            shutil.rmtree(old)
         own = Path(last.enter_context(TemporaryDirectory(prefix="machines-", dir=folder.absolute())))
         settings = certified(own)
         words = ["--protocol", "tls", "--port", str(PORT), "--host", SCHEDULER, "--no-dashboard"]
