@@ -87,6 +87,21 @@ def test_the_table_shows_every_size_and_goals_are_judged_at_500_hosts_alone() ->
     assert "not judged" in shown([goals_table([("bringup", bringup.goals({"runs": tries[:1]}))])])
 
 
+@pytest.mark.parametrize(("coordinator", "hosts", "ends"), [(0.1, 3000, "coordinator"), (0.001, 6300, "processors")])
+def test_what_machines_should_carry_is_computed_from_the_costs_of_one(
+    coordinator: float, hosts: int, ends: str
+) -> None:
+    one = run(500)
+    one["work"] |= {"cpu_coordinator": coordinator, "cpu_machine": coordinator + 3.0}
+    apart = {**one["work"], "machines": 2, "rate_c_n": 0.95, "rate_c_s": 0.97, "round_trip_c_n_s": 2e-4}
+    apart |= {"processors_m1": 0.7, "processors_m2": 0.4, "valid": False, "reasons": ["slow"]}
+    text = shown(scale.tables({"seconds": 60.0, "runs": [one | {"spread": [apart]}]}))
+    assert " 0.70, 0.40 0.950 0.20 ms " in text
+    assert "500 hosts on 2 machines: slow" in text
+    assert f" {hosts} " in text
+    assert f"{ends}" in text.partition("Computed")[2].partition(f" {hosts} ")[2]
+
+
 def test_each_size_is_played_plain_and_with_names_and_judged_beside_its_own_goal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

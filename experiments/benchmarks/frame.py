@@ -44,11 +44,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Order to a benchmark: the folder for its files, and its length. `hosts`: sizes of campuses, where it builds some."""
+    """Order to a benchmark: the folder for its files, and its length.
+
+    `hosts`: sizes of campuses, where it builds some; `machines`: over how many each is spread, beside one.
+    """
 
     folder: Path
     quick: bool = False
     hosts: tuple[int, ...] = ()
+    machines: tuple[int, ...] = ()
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
 
     def each(self, items: Iterable[T], named: Callable[[T], str] = str) -> Iterator[T]:

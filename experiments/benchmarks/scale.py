@@ -6,6 +6,10 @@ and research flows. Owners reclaim as often as in the peaks of paper A's campus,
 instant. Payloads, notices, periods and the lease are paper A's, but no payload is above 10 GB and jobs end after
 minutes. The table has the times of bring-up, registration and teardown, and the processor time of each part. It also
 has the coordinator's thinking and answering times, and the validity of the run.
+
+Over several machines (`--machines`) the same work is played again, in namespaces of this machine. They share its
+processors, so that what differs from one machine is what spreading costs. What real machines should carry is computed
+from the cost of a host, a job and a decision on one.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,7 @@ from experiments.inputs.scenario.parts import Trust
 from experiments.inputs.traces.generated import generate
 from experiments.results.accounting import summarise
 from experiments.results.live_display import Live
+from experiments.worlds.played import Played
 from topologies import presets
 from topologies.scale import Scale
 from topologies.spec import ResearchReserve
@@ -41,6 +47,7 @@ from topologies.units import GBIT_PER_S, MBIT_PER_S
 SIZES, QUICK_SIZES = (54, 100, 250, 500, 1000, 2000), (54, 250)
 IDLE_S, WORK_S, QUICK_WORK_S = 20.0, 90.0, 30.0  # jobs arrive over the first half minute of work
 BYTES = 1 / 400
+OUTLOOK = (64, 0.6, 0.6)  # processors, how much of them may be busy, and of the coordinator's
 HOSTS_A_BUILDING = 60
 FULL_LOAD_HOSTS = 500  # with more, half as large a share of them has a job
 BURST_SHARE = 0.05
@@ -114,13 +121,22 @@ def measure(run: Run) -> dict[str, Any]:
     sizes, seconds = run.hosts or SIZES, WORK_S
     if run.quick:
         sizes, seconds = run.hosts or QUICK_SIZES, QUICK_WORK_S
+    if run.machines:
+        from experiments.machines.rehearsal import spread as spread_over
+
+        for hosts, machines in product(sizes, run.machines):  # what cannot be is said before an hour is spent
+            spread_over(scale_scenario(hosts, seconds, idle=True).campus, machines)
     runs: list[dict[str, Any]] = []
     for hosts in run.each(sizes, "{} hosts".format):
         found = {
             kind: in_fresh_process(__name__, hosts, length_s, kind, run.folder / f"{kind}-{hosts}")
             for kind, length_s in (("idle", IDLE_S), ("work", seconds))
         }
-        runs.append({"hosts": hosts, **found})
+        spread = [
+            {"machines": n, **in_fresh_process(__name__, hosts, seconds, "work", run.folder / f"on-{n}-{hosts}", n)}
+            for n in run.machines
+        ]
+        runs.append({"hosts": hosts, **found, "spread": spread})
         write_json(run.folder / "scale.json", {"seconds": seconds, "runs": runs})
     return {"seconds": seconds, "runs": runs}
 
@@ -142,9 +158,26 @@ def play(
 
     trust = Trust(transfers, journal, standby=journal == "etcd")
     scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=trust)
+    return _figures(scenario, lambda unseen: run_live(scenario, generate(scenario), folder, unseen))
+
+
+def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: int) -> dict[str, Any]:
+    """Play one run over so many machines, which are namespaces of this one, and return its figures. Needs root."""
+    from experiments.machines.conductor import run_on_machines
+    from experiments.machines.rehearsal import rehearsed, spread
+
+    scenario = scale_scenario(hosts, seconds, idle=kind == "idle")
+    scenario = replace(scenario, campus=spread(scenario.campus, machines))
+    folder.mkdir(parents=True, exist_ok=True)
+    with rehearsed(scenario.campus, folder) as address:
+        return _figures(
+            scenario, lambda unseen: run_on_machines(scenario, generate(scenario), folder, unseen, address=address)
+        )
+
+
+def _figures(scenario: Scenario, played_with: Callable[[Callable[[], Live]], Played]) -> dict[str, Any]:
     with Path(os.devnull).open("w") as nowhere:
-        unseen = partial(Live, scenario, Console(file=nowhere))
-        played = run_live(scenario, generate(scenario), folder, unseen)
+        played = played_with(partial(Live, scenario, Console(file=nowhere)))
     summary = summarise(played.facts, played.context)
     figures: dict[str, Any] = dict(played.context.fidelity.figures)
     phases = {name: figures.pop(name) for name in list(figures) if name.startswith("up_")}
@@ -193,11 +226,85 @@ def tables(result: Result) -> Iterator[Table | str]:
         rows,
         "coordinator, agents, jobs: processors kept busy by each",
     )
+    spread = [(run, each) for run in result["runs"] for each in run.get("spread", ())]
+    if spread:
+        yield _spread_table(spread)
+        yield _outlook_table(result["runs"])
     for run in result["runs"]:
-        for reason in (*run["work"]["reasons"], *run["work"]["broken"]):
-            yield f"{run['hosts']} hosts: {reason}"
+        for each in (run["work"], *run.get("spread", ())):
+            place = f" on {each['machines']} machines" if "machines" in each else ""
+            for reason in (*each["reasons"], *each["broken"]):
+                yield f"{run['hosts']} hosts{place}: {reason}"
+
+
+def _spread_table(spread: Sequence[tuple[Result, Result]]) -> Table:
+    rows = []
+    for run, each in spread:
+        used = [value for key, value in sorted(each.items()) if key.startswith("processors_")]
+        rates = [value for key, value in each.items() if key.startswith("rate_")]
+        trips = [value for key, value in each.items() if key.startswith("round_trip_")]
+        rows.append(
+            (
+                f"{run['hosts']}",
+                f"{each['machines']}",
+                f"{each['agents_registered_s']:.2f} s",
+                f"{each['busy_share']:.0%} / {run['work']['busy_share']:.0%}",
+                ", ".join(f"{value:.2f}" for value in used),
+                f"{min(rates, default=math.nan):.3f}",
+                f"{1e3 * max(trips, default=math.nan):.2f} ms",
+                " / ".join(f"{1e3 * one.get('decisions_p99_s', math.nan):.1f}" for one in (each, run["work"])),
+                "yes" if each["valid"] and not each["broken"] else "no",
+            )
+        )
+    return table_of(
+        "The same over machines that are namespaces of this one",
+        (
+            "hosts",
+            "machines",
+            "registered",
+            "busy / on one",
+            "processors of each",
+            "slowest trunk",
+            "round trip",
+            "decision p99 / on one, ms",
+            "valid",
+        ),
+        rows,
+        "slowest trunk: measured over declared rate; round trip: the longest, of whole frames",
+    )
+
+
+def _outlook_table(runs: Sequence[Result]) -> Table:
+    """Return what so many processors should carry if costs grow as hosts do, and what ends it."""
+    processors, share, coordinator = OUTLOOK
+    rows = []
+    for run in runs:
+        work, hosts = run["work"], run["hosts"]
+        own = work["cpu_coordinator"] / hosts
+        other = (work["cpu_machine"] - work["cpu_coordinator"]) / hosts
+        by_machines, by_coordinator = share * (processors - 1.0) / other, coordinator / own
+        ends = "the coordinator, one process" if by_coordinator < by_machines else "processors of the machines"
+        rows.append(
+            (f"{hosts}", f"{1e3 * other:.2f}", f"{1e3 * own:.2f}", f"{by_machines:.0f}", f"{by_coordinator:.0f}", ends)
+        )
+    return table_of(
+        "Computed, not measured: what 4 machines of 16 processors should carry",
+        (
+            "from",
+            "ms of a host, with its jobs",
+            "of the coordinator for it",
+            "hosts by processors",
+            "by coordinator",
+            "ends by",
+        ),
+        rows,
+        f"at {share:.0%} of the processors and {coordinator:.0%} of the coordinator's; ms of processor a second",
+    )
 
 
 if __name__ == "__main__":
-    size, length, how, where, *trusting = sys.argv[1:]
-    print(json.dumps(play(int(size), float(length), how, Path(where), *trusting)))
+    size, length, how, where, *others = sys.argv[1:]
+    told = (int(size), float(length), how, Path(where))
+    print(
+        json.dumps(play_spread(*told, int(others[0])) if others[:1] and others[0].isdigit() else play(*told, *others))
+    )

@@ -15,6 +15,7 @@ from topologies.errors import nearest
 PANEL = "Measure"
 app = typer.Typer()
 ALL = "all"
+MAX_MACHINES = 16
 OF_HOSTS = ("bringup", "killswitch", "failover", "scale", "trust")
 ABOUT = "Benchmarks: figures beside a peer or a goal, in one run.\n\n" + "\n\n".join(
     f"{name}: {about}" for name, (_, about) in BENCHMARKS.items()
@@ -35,6 +36,9 @@ def measure(
     hosts: Annotated[
         str | None, typer.Option(help=f"Sizes of campuses, with commas: for {', '.join(OF_HOSTS)}.")
     ] = None,
+    machines: Annotated[
+        str | None, typer.Option(help="Also over so many machines, namespaces of this one, with commas: for scale.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a benchmark, print its tables and goals, and write them to `out`."""
@@ -42,7 +46,10 @@ def measure(
         raise typer.BadParameter(f"{name}: one of {', '.join((ALL, *BENCHMARKS))}{nearest(name, (ALL, *BENCHMARKS))}")
     if hosts is not None and name not in OF_HOSTS:
         raise typer.BadParameter(f"--hosts: only for {', '.join(OF_HOSTS)}")
-    sizes = _sizes(hosts) if hosts else ()
+    if machines is not None and name != "scale":
+        raise typer.BadParameter("--machines: only for scale")
+    sizes = _numbers("--hosts", hosts, 4, MAX_HOSTS) if hosts else ()
+    parts = _numbers("--machines", machines, 2, MAX_MACHINES) if machines else ()
     from experiments.benchmarks.frame import Run, print_result, run_benchmark
     from experiments.benchmarks.run_all import measure_all, together_table
     from experiments.runtime.progress import progress_bar
@@ -54,7 +61,7 @@ def measure(
             found = measure_all(Run(out, progress=progress))
             is_whole = not any(part.why for part in found)
         else:
-            found = run_benchmark(name, Run(out / name, quick, sizes, progress))
+            found = run_benchmark(name, Run(out / name, quick, sizes, parts, progress))
     if name == ALL:
         console.print(together_table(found))
     else:
@@ -65,8 +72,8 @@ def measure(
         raise typer.Exit(ExitStatus.CUT_SHORT)
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _numbers(option: str, text: str, least: int, most: int) -> tuple[int, ...]:
     words = text.split(",")
-    if not all(word.isdigit() and 4 <= int(word) <= MAX_HOSTS for word in words):
-        raise typer.BadParameter(f"--hosts {text}: whole numbers from 4 to {MAX_HOSTS}, with commas between")
+    if not all(word.isdigit() and least <= int(word) <= most for word in words):
+        raise typer.BadParameter(f"{option} {text}: whole numbers from {least} to {most}, with commas between")
     return tuple(map(int, words))

@@ -7,6 +7,7 @@ parts end.
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from collections import defaultdict
@@ -26,6 +27,7 @@ from experiments.results.live_display import Live
 from experiments.results.run_context import Death
 from experiments.runtime import revision
 from experiments.worlds.live.run import Recorded, prepared, told
+from experiments.worlds.live.usage import PARTS
 from experiments.worlds.live.world import Owners, authority_of, clear
 from experiments.worlds.played import Played
 from testbed.emulation.fidelity import Bounds, Fidelity, Judged, LinkRate, judge
@@ -46,6 +48,7 @@ ANSWER_S, PER_HOST_S = 120.0, 0.2
 PATIENCE_S = 15.0  # for an answer of an actor: then its machine is lost
 LOOK_S = 0.05
 AHEAD_S = 0.3  # the scenario begins so long after all were told when
+USED = "processors_"  # figure of a machine: how many its part kept busy
 SUMMED = (
     "cpu_builder",
     "cpu_coordinator",
@@ -361,6 +364,8 @@ def _conducted(conductor: Conductor, played: Scenario) -> list[Recorded]:
             parts[0].deaths.append(Death(at_s, f"machine {machine.name}", machine.lost))
             reasons.append(f"machine {machine.name} was lost after {at_s:.1f} s, with what it measured: {machine.lost}")
     figures |= together([part.fidelity.figures for part in parts])
+    for machine, part in zip(conductor.left, parts, strict=True):
+        figures[f"{USED}{machine.name}"] = math.fsum(part.fidelity.figures.get(f"cpu_{kind}", 0.0) for kind in PARTS)
     parts[0].fidelity = Fidelity(not reasons, tuple(reasons), figures)
     for part in parts[1:]:
         for where, seen in part.observed.items():
