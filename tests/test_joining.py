@@ -29,7 +29,7 @@ from controller.registrar import Registrar
 from experiments.cli.main import app
 from experiments.inputs.scenario import Scenario, Trust
 from experiments.worlds.live.operator import Operator, connected
-from experiments.worlds.live.world import _authority
+from experiments.worlds.live.world import authority_of
 from testbed import messages as m
 from testbed.bounds import quoted
 from testbed.checkpoints import CheckpointStore
@@ -562,7 +562,7 @@ def test_an_authority_in_a_file_is_its_users_alone_and_of_one_campus(tmp_path: P
     assert Authority.load(file).certificate == found.certificate
 
     def authority(campus: str) -> Path:
-        return _authority(Scenario("a", replace(three_tier(2, 1, 0), name=campus), trust=Trust(authority=str(file))))
+        return authority_of(Scenario("a", replace(three_tier(2, 1, 0), name=campus), trust=Trust(authority=str(file))))
 
     assert authority("overheard") == file
     with pytest.raises(SpecError, match="this one is for overheard"):
@@ -570,7 +570,9 @@ def test_an_authority_in_a_file_is_its_users_alone_and_of_one_campus(tmp_path: P
     file.write_text("rubbish")
     with pytest.raises(SetupError, match="no authority of a campus"):
         authority("overheard")
-    assert Authority.load(_authority(Scenario("a", three_tier(2, 1, 0)))).campus == domain_of(three_tier(2, 1, 0).name)
+    assert Authority.load(authority_of(Scenario("a", three_tier(2, 1, 0)))).campus == domain_of(
+        three_tier(2, 1, 0).name
+    )
 
 
 @pytest.mark.parametrize(
