@@ -13,7 +13,7 @@ from controller.core.lifecycle.job_events import MOST_KILLED, take_up_better
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import Phase
+from controller.core.model.entities import Checkpoint, Phase
 from testbed import messages as m
 from tests.world import a_running_job, a_world, job
 
@@ -162,6 +162,22 @@ def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     assert "its bytes are not those" in facts_of(effects, f.CheckpointRefused)[0].reason
     campus.say(campus.standby, m.CheckpointStored(same))
     assert campus.known.checkpoints[number].stored == same
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_host_keeps_all_where_a_newer_number_of_less_work_would_cost_it_more(campus: Campus, ahead: bool) -> None:
+    """It holds two numbers of the attempt before: a host forgets by number."""
+    known, hosts = campus.known, campus.world.coordinator.cluster.hosts
+    elsewhere = next(name for name in sorted(hosts) if name not in (campus.host, campus.standby, known.vault))
+    known.attempt += 1
+    new, step = known.attempt * m.SEQUENCES_PER_ATTEMPT, known.step
+    for number, work in ((campus.sequence + 1, step + ahead), (campus.sequence + 2, step - 1)):
+        known.checkpoints[number] = Checkpoint(structs.replace(campus.true, sequence=number, step=work), {elsewhere})
+    known.taken[new] = (step, "")
+    effects = campus.stored(campus.standby, sequence=new, step=step)
+    told = [e.message for e in effects if isinstance(e, do.Tell) and e.host == elsewhere]
+    assert told == ([] if ahead else [m.Forget("a", new)])
+    assert any(elsewhere in c.holders for c in known.checkpoints.values()) is ahead
 
 
 @pytest.mark.parametrize(("name", "before"), [("a", 0), ("b", EVERYTHING)])

@@ -102,10 +102,11 @@ def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
     if stored.sequence not in job.taken:
         return  # older copies stay until the job's own host has reported the snapshot
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
-    # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
+    # a host forgets by number, and may hold an earlier number with more work, of an earlier attempt: then it keeps all
     before = [c for number, c in job.checkpoints.items() if number < stored.sequence]
     old = {h for c in before if c.stored.step <= stored.step for h in c.holders}
-    for name in sorted(old - of_use - known.holders):
+    ahead = {h for c in before if c.stored.step > stored.step for h in c.holders}
+    for name in sorted(old - ahead - of_use - known.holders):
         job.drop_copies(name, stored.sequence)
         cluster.tell(name, m.Forget(job.name, stored.sequence))
 
