@@ -230,11 +230,12 @@ class HostMaps:
         )
 
     def pin(self, pin_dir: Path) -> None:
-        """Pin all under `pin_dir`, a folder on a bpffs, by the names of this class's fields."""
+        """Pin all under `pin_dir`, a folder on a bpffs, by the names of this class's fields. A switch that is there stays."""
         self.flows.pin(pin_dir / "flows")
         self.aggregate.pin(pin_dir / "aggregate")
         self.counters.pin(pin_dir / "counters")
-        self.switch.pin(pin_dir / "switch")
+        if not (pin_dir / "switch").exists():
+            self.switch.pin(pin_dir / "switch")
 
     def close(self) -> None:
         """Close all (once)."""

@@ -117,7 +117,8 @@ def load_guest_programs(pin_dir: Path, group: int, coordinator: IPv4Address) -> 
             check(attached, f"attach {name} to a control group")
         pin_dir.mkdir(parents=True, exist_ok=True)
         for old in pin_dir.iterdir():
-            old.unlink()
+            if old.name != "switch":
+                old.unlink()
         maps.pin(pin_dir)
         KernelMap(program_fd(outward, "reclaim_egress")).pin(pin_dir / "edge")
     return pin_dir / "edge"

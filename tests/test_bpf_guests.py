@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.maps import HostMaps
 from bpf.objects import ensure_bpffs, load_guest_programs
@@ -17,7 +19,7 @@ from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import AgentHost
 from testbed.errors import SetupError
-from testbed.installed import agent, edge, machine
+from testbed.installed import agent, edge, machine, service
 from testbed.namespaces import OWN_NETWORK
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.sandbox import Sandbox
@@ -102,6 +104,40 @@ def test_an_owners_word_outlives_the_agent(pins: Path, group: Path) -> None:
     assert not connects(group)
 
 
+def test_an_owners_word_outlives_an_agent_that_ends_as_it_begins(
+    pins: Path, group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.reclaim(pins / "switch", None)
+
+    def end(*_: object) -> None:
+        raise BpfError("killed")
+
+    monkeypatch.setattr(HostMaps, "pin", end)
+    with pytest.raises(BpfError, match="killed"):
+        load(pins, group)
+    assert owner.look(pins / "switch").mode is Mode.ISOLATE
+
+
+def test_a_session_that_logind_does_not_tell_of_is_no_sign_that_nobody_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*words: str) -> None:
+        raise SetupError(f"{words[0]}: no answer")
+
+    monkeypatch.setattr(machine, "ask", silent)
+    monkeypatch.setattr(machine, "SESSIONS", tmp_path)
+    with pytest.raises(SetupError, match="no answer"):
+        machine.presence(machine.Gpus())
+    monkeypatch.setattr(machine, "SESSIONS", tmp_path / "none")
+    assert machine.presence(machine.Gpus()) == []
+
+
+def test_an_agent_whose_python_its_service_cannot_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "base_prefix", "/root/.pyenv/versions/3.13")
+    with pytest.raises(SetupError, match="service cannot see /root"):
+        service.check()
+
+
 def test_only_what_guests_send_is_counted(pins: Path, group: Path) -> None:
     name = f"g{os.getpid()}"
     ip = ["ip", "link"]
@@ -135,8 +171,14 @@ def test_only_what_guests_send_is_counted(pins: Path, group: Path) -> None:
 async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_it_took(
     pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    switch, signs = pins / "switch", list[str]()
-    monkeypatch.setattr(machine, "presence", lambda _: signs)
+    switch, signs, blind = pins / "switch", list[str](), list[SetupError]()
+
+    def presence(_: machine.Gpus) -> list[str]:
+        for error in blind:
+            raise error
+        return signs
+
+    monkeypatch.setattr(machine, "presence", presence)
     monkeypatch.setattr(agent, "BY_PRESENCE", tmp_path / "taken")
     monkeypatch.setattr(agent, "LOOK_S", 0.01)
 
@@ -149,7 +191,11 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         nursery.start_soon(agent.follow_owner, switch, 0.0)
         signs.append("a session")
         await becomes(Mode.ISOLATE)
+        blind.append(SetupError("no answer"))
         signs.clear()
+        await trio.sleep(0.1)
+        assert owner.look(switch).mode is Mode.ISOLATE, "nobody was seen to leave"
+        blind.clear()
         await becomes(Mode.OFF)
         signs.append("a session")
         await becomes(Mode.ISOLATE)
@@ -157,6 +203,14 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         await trio.sleep(0.1)
         assert owner.look(switch).mode is Mode.OFF
         owner.reclaim(switch, None)  # by hand
+        signs.clear()
+        await trio.sleep(0.1)
+        assert owner.look(switch).mode is Mode.ISOLATE
+        owner.lend(switch, None)
+        signs.append("a session")
+        await becomes(Mode.ISOLATE)
+        await trio.sleep(0.1)
+        owner.reclaim(switch, None)  # by hand, though it is closed already
         signs.clear()
         await trio.sleep(0.1)
         assert owner.look(switch).mode is Mode.ISOLATE

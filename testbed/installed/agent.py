@@ -24,6 +24,7 @@ from testbed.agent.host import AgentHost, watch
 from testbed.checkpoints.files import write_durably
 from testbed.driver import run_process
 from testbed.emulation.safety.living import INSTALLED_PINS, INSTALLED_RUN
+from testbed.errors import SetupError
 from testbed.installed import edge, machine
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK
@@ -33,7 +34,9 @@ from testbed.workloads.launch import ForkServer
 
 STATE: Final = Path("/var/lib/reclaimnet-agent")
 KEPT: Final = STATE / "agent.json"
-BY_PRESENCE: Final = STATE / "taken"  # is there while the host is closed for a sign of its owner, and for nothing else
+BY_PRESENCE: Final = (
+    STATE / "taken"
+)  # when the switch was set for a sign of its owner: who sets it after did so by hand
 LOOK_S: Final = 2.0
 LOG = logger("agent")
 
@@ -120,18 +123,20 @@ async def follow_owner(switch: Path, notice_s: float) -> None:
     """
     gpus, was_there = machine.Gpus(), False
     while True:
-        signs = await trio.to_thread.run_sync(machine.presence, gpus)
-        is_lent = owner.look(switch).mode is Mode.OFF
-        if is_lent:
-            BY_PRESENCE.unlink(missing_ok=True)
-        if signs and is_lent and not was_there:
-            LOG.warning("the owner is there: %s", ", ".join(signs))
-            BY_PRESENCE.touch()
-            owner.reclaim(switch, None, notice_s=notice_s)
-        elif not signs and BY_PRESENCE.exists():
-            LOG.warning("the owner has left")
-            owner.lend(switch, None)
-        was_there = bool(signs)
+        try:
+            signs = await trio.to_thread.run_sync(machine.presence, gpus)
+        except SetupError as error:  # so nobody has come, and nobody has left
+            LOG.warning("the owner cannot be seen: %s", error)
+        else:
+            set_now = owner.look(switch)
+            if signs and set_now.mode is Mode.OFF and not was_there:
+                LOG.warning("the owner is there: %s", ", ".join(signs))
+                owner.reclaim(switch, None, notice_s=notice_s)
+                BY_PRESENCE.write_text(str(owner.look(switch).set_at_ns))
+            elif not signs and BY_PRESENCE.exists() and BY_PRESENCE.read_text() == str(set_now.set_at_ns):
+                LOG.warning("the owner has left")
+                owner.lend(switch, None)
+            was_there = bool(signs)
         await trio.sleep(LOOK_S)
 
 

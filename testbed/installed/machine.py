@@ -14,6 +14,7 @@ from testbed.errors import SetupError
 
 LOGIND: Final = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "IdleHint")
 ANSWER_S: Final = 5.0  # for a program that asks the machine
+SESSIONS: Final = Path("/run/systemd/sessions")  # is there once logind has begun
 
 
 class Way(NamedTuple):
@@ -82,9 +83,9 @@ def in_use() -> bool:
 
 
 def presence(gpus: Gpus) -> list[str]:
-    """Return the signs of the owner: a session that is not idle, a process of others on a GPU."""
+    """Return the signs of the owner: processes of others on a GPU; if there are none, a session that is not idle.
+
+    SetupError: logind, which has begun, does not answer.
+    """
     signs = [f"process {pid} on a GPU" for pid in gpus.foreign_processes()]
-    with suppress(SetupError):  # no logind: nobody is seen by it
-        if in_use():
-            signs.append("a session that is not idle")
-    return signs
+    return ["a session that is not idle"] if not signs and SESSIONS.is_dir() and in_use() else signs

@@ -35,13 +35,13 @@ def check() -> None:
     """Raise SetupError unless an agent can be installed here."""
     if os.geteuid() != 0:
         raise SetupError("only root may install an agent")
+    for place in (ROOT, sys.prefix, sys.base_prefix):
+        if any(Path(place).resolve().is_relative_to(each) for each in HIDDEN):
+            raise SetupError(f"the service cannot see {place}: install reclaimnet outside of {', '.join(HIDDEN)}")
     if not Path("/run/systemd/system").is_dir():
         raise SetupError("this machine is not run by systemd, of which the agent would be a service")
     if UNIT_FILE.exists() or KEPT.exists():
         raise SetupError("an agent is installed here already: `reclaimnet agent uninstall` takes it away")
-    for place in (ROOT, sys.prefix):
-        if Path(place).is_relative_to("/") and any(Path(place).is_relative_to(each) for each in HIDDEN):
-            raise SetupError(f"the service cannot see {place}: install reclaimnet outside of {', '.join(HIDDEN)}")
     if missing := [package for program, package in NEEDED.items() if shutil.which(program) is None]:
         raise SetupError(f"missing; mend it with: apt-get install {' '.join(missing)}")
     edge.unified()
