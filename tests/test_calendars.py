@@ -237,7 +237,7 @@ def test_owners_come_by_the_clock_and_by_their_keyboards(tmp_path: Path, monkeyp
     now = SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 1000.0)
     monkeypatch.setattr(habits, "time", now)
     campus = cast(
-        LiveCampus, SimpleNamespace(run_dir=tmp_path, pin_dir=tmp_path, plan=SimpleNamespace(host_cables={"h1", "h2"}))
+        LiveCampus, SimpleNamespace(run_dir=tmp_path, pin_dir=tmp_path, plan=SimpleNamespace(guarded={"h1", "h2"}))
     )
     seen = Habits(by_the_clock(), campus, {}, 0.0)
     seen.look(calendars=True)

@@ -25,6 +25,8 @@ from controller.persistence.journal import Journal, read_facts
 from controller.persistence.lines import Deposed, Entry, LogLine
 from experiments.results.events_file import write_events
 from testbed.errors import SetupError
+from testbed.trust.authority import Authority
+from testbed.trust.channel import Name, PartyRole
 
 
 def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
@@ -158,7 +160,8 @@ async def test_a_slow_log_takes_events_in_bounded_batches_and_nothing_follows_be
             batches.append((len(list(entries)), len(stood)))
             return 0
 
-    commit = GroupCommit(Slow([], "one"), Journal(tmp_path / "j.sqlite"), lambda _: None)
+    one = Authority.new("a").credentials(Name("a", PartyRole.COORDINATOR, "one"))
+    commit = GroupCommit(Slow([], "one", one), Journal(tmp_path / "j.sqlite"), lambda _: None)
     reasons = [*["soon"] * (MAX_EVENTS + 1), "late" * MAX_BYTES, "soon"]
     for number, entry in enumerate([*(Entry(1.0, ev.AgentGone("h1", reason)) for reason in reasons), None]):
         commit.add(entry, partial(stood.append, number))
