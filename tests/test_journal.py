@@ -45,6 +45,16 @@ def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
     assert [fact for _, fact in read_facts(path)] == [facts.HostReturned("h1")]
 
 
+@pytest.mark.parametrize("folder", ["50%41", "a#b", "why?mode=rwc"])
+def test_a_journal_is_found_whatever_its_folder_is_called(tmp_path: Path, folder: str) -> None:
+    path, copied = tmp_path / folder / "j.sqlite", tmp_path / folder / "copied.sqlite"
+    path.parent.mkdir()
+    with closing(Journal(path)) as journal:
+        journal.append([Entry(1.0, ev.Woke(), [facts.HostReturned("h1")])])
+        journals.begin_as(path, copied)
+        assert [list(read_facts(each)) for each in (path, copied)] == [[(1.0, facts.HostReturned("h1"))]] * 2
+
+
 def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(tmp_path: Path) -> None:
     path, facts_at_once = tmp_path / "j.sqlite", 100_000
     journal = Journal(path)

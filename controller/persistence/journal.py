@@ -285,7 +285,7 @@ def read_facts(path: Path) -> Iterator[tuple[float, AnyFact]]:
     SetupError: a line cannot be read; the message names it. NoJournal.
     """
     try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     except sqlite3.OperationalError as error:
         raise NoJournal(f"{path}: {error}; allowed: the journal of a run") from error
     try:
@@ -385,7 +385,7 @@ def begin_as(other: Path, path: Path) -> None:
     Journal(path).close()
     with (
         suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"file:{other}?mode=ro", uri=True)) as found,
+        closing(sqlite3.connect(f"{other.absolute().as_uri()}?mode=ro", uri=True)) as found,
         closing(sqlite3.connect(path)) as mine,
     ):
         found.backup(mine)

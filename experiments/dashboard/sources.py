@@ -70,7 +70,7 @@ class JournalSource:
     def __init__(self, path: Path, *, live: bool) -> None:
         self.path, self.world = path, "live" if live else "recorded"
         try:
-            self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+            self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             origin = dict(self._db.execute("SELECT key, value FROM origin"))
         except DAMAGED as error:
             raise SetupError(f"{path}: {error}: a journal that this user may read") from error
