@@ -137,6 +137,17 @@ def on_loopback(folder: Path) -> Iterator[tuple[Conductor, subprocess.Popen[byte
             yield Conductor(client, [Machine("m9", actor)]), *started
 
 
+def test_a_command_to_a_worker_that_was_just_lost_is_no_fault_of_the_operators() -> None:
+    class Gone:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError("Worker holding Actor was lost")
+
+    machine = Machine("m9", Gone())
+    machine.tell("begin", 1.0)
+    assert machine.look() == []
+    assert "was lost" in machine.lost
+
+
 def parts_of(worker: int) -> list[int]:
     """The parts that a worker has started and that have not ended."""
     name = b"experiments.machines.part"

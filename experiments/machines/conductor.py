@@ -102,7 +102,8 @@ class Machine:
     def tell(self, *words: object) -> None:
         """Give a command, if there is anybody."""
         if not self.lost:
-            self.actor.tell(pickle.dumps(words))
+            with suppress(Exception):  # it is lost just now, and `look` will say so
+                self.actor.tell(pickle.dumps(words))
 
 
 @dataclass
