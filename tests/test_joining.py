@@ -172,6 +172,12 @@ TOKENS: dict[str, tuple[Callable[[str, Authority], str], str]] = {
 }
 
 
+def test_a_token_may_come_by_standard_input(tmp_path: Path) -> None:
+    token = new_pass(new_key(), joining.AUDIENCE, 60.0, sub=str(H1))
+    said = CliRunner().invoke(app, ["join", "-", "127.0.0.1", "--out", str(tmp_path)], input=f"{token}\n").exception
+    assert str(said) == f"the token is for {H1}, which is no operator"
+
+
 @pytest.mark.parametrize("kind", TOKENS)
 async def test_a_forged_or_changed_token_is_refused_and_counted(coordinator: Running, kind: str) -> None:
     """By the coordinator, whatever a joiner checks before it sends it."""

@@ -48,7 +48,7 @@ def observe(coordinator: Coordinator, as_json: Json = False) -> None:
 
 @agent.command()
 def install(
-    token: Annotated[str, typer.Option(help="Of `token create --host HOST`.")],
+    token: Annotated[str, typer.Option(help="Of `token create --host HOST`; - reads it.")],
     coordinator: Coordinator,
     gpus: Annotated[
         int | None, typer.Option(min=1, help="How many jobs run at once.", show_default="its GPUs, or 1")

@@ -74,7 +74,7 @@ def create(
 
 @app.command(rich_help_panel=PANEL)
 def join(
-    token: Annotated[str, typer.Argument(help="Of `token create`.")],
+    token: Annotated[str, typer.Argument(help="Of `token create`; - reads it.")],
     address: Annotated[str, typer.Argument(help="The coordinator's.")],
     out: Annotated[Path, typer.Option(help="The folder for key and certificate, for --campus ./FOLDER.")],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,11 @@ FILES = ("key.pem", "certificate.pem", "authorities.pem")  # beside the file of 
 
 
 def joined(token: str, address: str, role: PartyRole) -> Credentials:
-    """Return what a token is good for at the coordinator at `address`. SetupError: it does not answer."""
+    """Return what a token is good for at the coordinator at `address`. SetupError: it does not answer.
+
+    "-" stands for a token on standard input: all users of a machine can read a program's arguments.
+    """
+    token = sys.stdin.readline().strip() if token == "-" else token
     try:
         return trio.run(join, partial(trio.open_tcp_stream, address, DESK_PORT), token, role)
     except (OSError, trio.BrokenResourceError) as error:
