@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from controller.core.model.facts import NameChanged
 from experiments.cli.main import app
+from experiments.dashboard import serve
 from experiments.dashboard.application import Application
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
@@ -136,6 +137,35 @@ async def test_an_operator_that_is_revoked_reads_no_more_metrics(served: Served)
     with trio.fail_after(SOON_S):
         while await served.answer(context):
             await trio.sleep(0.05)
+
+
+async def test_no_metrics_are_served_before_it_is_known_who_was_revoked(events: Path, tmp_path: Path) -> None:
+    Authority.new(CAMPUS).save(file := tmp_path / "authority.pem")
+    feed = Feed(open_run(events))
+    metrics = Application(feed, Health(False)).registry
+    with trio.move_on_after(0.3) as patience:
+        async with trio.open_nursery() as nursery:
+            pytest.fail(await nursery.start(partial(serve_metrics, (HERE, 0, file), feed, metrics)))
+    assert patience.cancelled_caught
+    await feed.run()
+    async with trio.open_nursery() as nursery:
+        assert await nursery.start(partial(serve_metrics, (HERE, 0, file), feed, metrics))
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_file_of_a_token_holds_a_whole_one_always(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, page = tmp_path / "page.token", Application(Feed(open_run(events)), Health(False))
+    file.write_text("an older one")
+    with file.open() as reader, trio.move_on_after(0.1):
+        monkeypatch.setattr(serve, "LIFE_S", 0.02)
+        try:
+            await serve._keep_token(file, page)
+        finally:
+            assert reader.read() == "an older one", "who has it open reads on in it"
+    assert len(file.read_text().split(".")) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["page.token"]
 
 
 @pytest.mark.parametrize("request_", [b"rubbish\r\n\r\n", b"x" * 100_000, b"GET / HTTP/1.1\r\n"])

@@ -12,7 +12,7 @@ import h11
 import trio
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from experiments.dashboard.feed import Feed
+from experiments.dashboard.feed import POLL_S, Feed
 from testbed.errors import ProtocolError, SetupError
 from testbed.logs import logger
 from testbed.trust.authority import AUTHORITY_LIFE_S, Authority
@@ -47,6 +47,8 @@ async def serve_metrics(
         listeners = await trio.open_tcp_listeners(port, host=address)
     except OSError as error:
         raise SetupError(f"{address}:{port} cannot be taken: {error}") from error
+    while not feed.loaded:  # it does not know yet which names were revoked
+        await trio.sleep(POLL_S)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(refusals.report)
         task_status.started("https://{}:{}/metrics".format(*listeners[0].socket.getsockname()))

@@ -27,7 +27,7 @@ from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
 from testbed import identity
-from testbed.checkpoints.files import write_durably
+from testbed.checkpoints.files import replace_durably
 from testbed.clock import MonotonicClock
 from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
@@ -125,7 +125,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
 
 async def _keep_token(file: Path, application: Application) -> None:
     while True:
-        write_durably(file, application.token.encode())
+        replace_durably(file, application.token.encode())
         await trio.sleep(LIFE_S / 2)
 
 

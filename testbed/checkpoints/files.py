@@ -39,6 +39,13 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(fd)
 
 
+def replace_durably(path: Path, data: bytes) -> None:
+    """Replace a file by one that its owner alone may read: readers get all of the old bytes, or all of the new."""
+    aside = path.with_name(f"{path.name}.new")
+    write_durably(aside, data)
+    aside.replace(path)
+
+
 def free_bytes(path: Path) -> int:
     """Return the bytes that this process could still write on the file system of `path`."""
     stat = os.statvfs(path)

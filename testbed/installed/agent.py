@@ -21,7 +21,7 @@ from bpf.layout import Mode
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import AgentHost, watch
-from testbed.checkpoints.files import write_durably
+from testbed.checkpoints.files import replace_durably
 from testbed.driver import run_process
 from testbed.emulation.safety.living import INSTALLED_PINS, INSTALLED_RUN
 from testbed.errors import SetupError
@@ -70,9 +70,7 @@ class Lent(msgspec.Struct, kw_only=True):
 
     def save(self) -> None:
         """Write it to KEPT: all of it, or nothing."""
-        aside = KEPT.with_suffix(".new")
-        write_durably(aside, msgspec.json.encode(self))
-        aside.replace(KEPT)
+        replace_durably(KEPT, msgspec.json.encode(self))
 
     def keep(self, credentials: Credentials) -> None:
         """Save other credentials."""

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from testbed.checkpoints.files import write_durably
+from testbed.checkpoints.files import replace_durably
 from testbed.errors import SetupError
 from testbed.trust.channel import SKEW_S, Credentials, Name
 
@@ -73,9 +73,7 @@ class Authority:
         if path.is_relative_to("/proc"):  # a file without a name
             path.write_bytes(body)
             return
-        aside = path.with_name(f"{path.name}.new")
-        write_durably(aside, body)
-        aside.replace(path)
+        replace_durably(path, body)
 
     def successor(self) -> Authority:
         """Return another authority of the campus, which follows this one: both are trusted, and no earlier one."""
