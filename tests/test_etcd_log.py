@@ -82,6 +82,25 @@ def test_long_logs_are_read_whole_and_what_all_have_read_is_dropped(members: Mem
         second.append([Entry(300.0, BEAT)])
 
 
+def test_a_coordinator_that_stood_still_writes_no_line_that_was_dropped_since(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd, "KEPT_LINES", 5)
+    monkeypatch.setattr(etcd, "MAX_LINES", 10)
+    stopped, other = members.log("1"), members.log("2")
+    with closing(stopped), closing(other):
+        stopped.seize(1)
+        assert len(list(other.follow(0))) == 1
+        other.seize(2)
+        for number in range(40):
+            other.append([Entry(float(number), BEAT)])
+        with pytest.raises(Missed):
+            list(stopped.follow(1))
+        for write in (lambda: stopped.append([Entry(1.0, BEAT)]), lambda: stopped.seize(3)):
+            with pytest.raises(Deposed):
+                write()
+
+
 def test_a_log_that_grows_is_pruned_behind_its_readers(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd, "KEPT_LINES", 10)
     first, second, third = (members.log(name) for name in "123")

@@ -123,11 +123,12 @@ class EtcdLog:
     def _create(self, batch: Batch, patience_s: float) -> None:
         """Create the next line, however often that takes. Deposed, OSError."""
         number, value = self.number + 1, b64encode(_ENCODER.encode(batch)).decode()
-        key = _key(number)
+        # of all lines from this one on there is none: it may have been dropped, and later ones stand
+        key, end = _key(number), _text(f"{PREFIX}/line0")
         creates = {
-            "compare": [{"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": 0}],
+            "compare": [{"key": key, "range_end": end, "target": "CREATE", "result": "EQUAL", "create_revision": 0}],
             "success": [{"request_put": {"key": key, "value": value}}],
-            "failure": [{"request_range": {"key": key}}],
+            "failure": [{"request_range": {"key": key, "range_end": end, "limit": 1}}],
         }
         done = self._ask("txn", creates, patience_s)
         # an earlier try may have been mine
