@@ -91,7 +91,7 @@ test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 	$(SUDO) env CI=$(CI) HYPOTHESIS_PROFILE=long $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
 
-# an agent is installed in a container with systemd, which stands in a campus's network
+# an agent, and a coordinator, are installed in containers with systemd
 test-nspawn: setup $(VENV)/.apt-tests
 	$(SUDO) $(CURDIR)/$(BIN)/python -m pytest -m "long or not long" --durations=2 tests/test_installed.py
 

@@ -33,6 +33,7 @@ from controller.persistence.snapshot import program
 from controller.warm_up import rehearse
 from testbed.driver import run_process
 from testbed.errors import SetupError
+from testbed.installed.unit import keep_notified
 from testbed.logs import logger
 from testbed.trust.channel import Credentials, Identity
 from topologies.spec import Campus
@@ -69,6 +70,7 @@ class CoordinatorConfig:
     authority: Path | None = None  # of names; it may be a file without a name, of the process that starts this one
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
+    is_service: bool = False  # and notifies systemd
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
@@ -136,6 +138,7 @@ class Candidate:
         self.log: Log = journal
         if config.log_credentials is not None:
             self.log = EtcdLog(config.members, str(config.port), config.log_credentials)
+            self.log.number, self.log.epoch = journal.number, journal.epoch
         self.host = CoordinatorHost(
             self.replay.core,
             journal,
@@ -163,6 +166,8 @@ class Candidate:
                 break
         self.lead()
         operators.rename(self.config.operator_socket)
+        if self.config.is_service:
+            await keep_notified()
 
     async def catch_up(self, silent_s: float) -> None:
         """Handle again what another coordinator adds, until looks find nothing for so long."""

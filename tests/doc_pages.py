@@ -30,6 +30,7 @@ TOO_LONG = {
     "lab/bin/reclaimnet simulate ": "half a minute of compiling; what needs none of it is played by tests/test_wheel.py",
     "reclaimnet token create --host h3": "it asks the campus of a real machine; tests/test_installed.py does",
     "reclaimnet agent ": "it would change the machine; tests/test_installed.py installs it in a container",
+    "reclaimnet coordinator ": "it would change the machine; tests/test_installed.py installs it in a container",
     "docker ": "it needs an engine, and the network; tests/test_docs.py compares the Dockerfile's steps with the Makefile's",
 }
 # What stands for so many seeds, hosts or names of the reader's own, here.

@@ -1,5 +1,6 @@
-"""An installed agent: on a machine of its own, which is a container with systemd in a campus host's network."""
+"""An installed agent, and an installed coordinator: each on a machine of its own, which is a container with systemd."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,15 +10,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.core.model import facts as f
+from controller.persistence.etcd import PROGRAM, log_credentials, member
+from experiments.inputs.scenario import Scenario, Trust
+from experiments.worlds.live.installed import AUTHORITY, install
+from experiments.worlds.live.installed import SERVICE as COORDINATING
+from experiments.worlds.live.operator import JOURNAL
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
-from testbed.installed import service
-from testbed.installed.agent import KEPT
+from testbed.errors import SetupError
+from testbed.installed.agent import SERVICE as AGENT
+from testbed.installed.unit import Service
 from tests.live_campus import CLI, Run, command, running
+from topologies.errors import SpecError
+from topologies.files import loads
 
 CAMPUS = """
 name = "real"
@@ -48,12 +58,13 @@ building = "lab"
 link_to = "s1"
 rate = "1 Gbit/s"
 """
+COORDINATED = CAMPUS.replace('name = "h1"', 'name = "h1"\nown_agent = true')
 # what nspawn's own filter of system calls would refuse
 CALLS = "bpf perf_event_open landlock_create_ruleset landlock_add_rule landlock_restrict_self"
 BOOTED_S, SOON_S = 20.0, 15.0
 COORDINATOR, H1 = "10.1.0.3", "10.1.0.1"
 # makes a shell one of the guests
-GUEST = f"echo $$ > /sys/fs/cgroup/unified/system.slice/{service.UNIT}/agent/cgroup.procs; "
+GUEST = f"echo $$ > /sys/fs/cgroup/unified/system.slice/{AGENT.unit}/agent/cgroup.procs; "
 
 
 def knock(address: str, port: int) -> str:
@@ -82,6 +93,14 @@ class Machine:
         answer = self.run(*words)
         assert answer.returncode == 0, f"{words}: {answer.stdout}{answer.stderr}"
         return answer.stdout.strip()
+
+    def write(self, path: str | Path, content: bytes | str) -> None:
+        text = content if isinstance(content, str) else content.decode()
+        self.done("sh", "-c", 'umask 077; printf %s "$1" > "$2"', "sh", text, str(path))
+
+    def jobs(self) -> dict[str, list[dict[str, Any]]]:
+        """What its coordinator has of jobs, once that answers."""
+        return json.loads(self.done(*CLI, "jobs", "--json"))  # type: ignore[no-any-return]
 
     def files(self) -> set[str]:
         """What differs from this machine's files: all but byte code, logs, and folders that are here as well."""
@@ -125,11 +144,12 @@ def words_of(run: Run, *words: str) -> str:
     return answer.stdout.strip()
 
 
-def test_the_unit_exposes_little(tmp_path: Path) -> None:
-    path = tmp_path / service.UNIT
-    path.write_text(service.unit())
+@pytest.mark.parametrize(("service", "exposure"), [(AGENT, 50), (COORDINATING, 25)], ids=["agent", "coordinator"])
+def test_the_unit_exposes_little(service: Service, exposure: int, tmp_path: Path) -> None:
+    path = tmp_path / service.unit
+    path.write_text(service.text())
     answer = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=50", "--no-pager", str(path)],
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={exposure}", "--no-pager", str(path)],
         capture_output=True,
         text=True,
     )
@@ -160,10 +180,10 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
 
         token = words_of(run, "token", "create", "--host", "h2")
         with ExitStack() as told:
-            told.callback(lambda: print(real.run("journalctl", "-u", service.UNIT, "--no-pager", "-o", "cat").stdout))
+            told.callback(lambda: print(real.run("journalctl", "-u", AGENT.unit, "--no-pager", "-o", "cat").stdout))
             real.done(*CLI, "agent", "install", "--token", token, "--coordinator", COORDINATOR)
             run.wait_for(f.HostJoined, host="h2", lent=True)
-            assert real.done("stat", "-c", "%a", "/var/lib/reclaimnet-agent", str(KEPT)).split() == ["700", "600"]
+            assert real.done("stat", "-c", "%a", "/var/lib/reclaimnet-agent", str(AGENT.kept)).split() == ["700", "600"]
 
             fenced = real.run("runuser", "-u", "nobody", "--", "sh", "-c", knock(COORDINATOR, 710))
             assert "refused" in fenced.stderr
@@ -183,7 +203,7 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
             assert real.run("sh", "-c", GUEST + knock(H1, 720)).returncode == 0
 
             joined = run.count(f.HostJoined)
-            real.done("systemctl", "kill", "-s", "KILL", service.UNIT)
+            real.done("systemctl", "kill", "-s", "KILL", AGENT.unit)
             run.wait_until(lambda: run.count(f.HostJoined) > joined)
 
         real.done(*CLI, "agent", "uninstall")
@@ -191,4 +211,84 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
         assert real.done("nft", "list", "tables") == ""
         assert real.done("tc", "filter", "show", "dev", "h2-eth0", "egress") == ""
         assert real.done("ls", "/sys/fs/bpf", "/run").find("reclaim") == -1
-        assert real.run("systemctl", "cat", service.UNIT).returncode != 0
+        assert real.run("systemctl", "cat", AGENT.unit).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("campus", "trust", "etcd", "wrong"),
+    [
+        (CAMPUS, Trust(), [], "hosts.h1.own_agent"),
+        (COORDINATED, Trust(standby=True), [], "trust.standby"),
+        (COORDINATED, Trust(journal="etcd"), [], "--etcd"),
+        (COORDINATED, Trust(), ["10.1.0.9:0"], "ADDRESS:PORT"),
+        (COORDINATED, Trust(), [], COORDINATOR),
+    ],
+)
+def test_what_cannot_be_coordinated_here_is_refused(campus: str, trust: Trust, etcd: list[str], wrong: str) -> None:
+    with pytest.raises((SpecError, SetupError), match=wrong):
+        install(Scenario("real", loads(campus), trust=trust), Path("ca.pem"), etcd, ())
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[Machine]:
+    """A machine with the coordinator's address and no cable."""
+    words = f"ip link set lo up && ip address add {COORDINATOR}/8 dev lo && echo && exec sleep 1000"
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", words], stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline()
+            with machine(f"/proc/{holder.pid}/ns/net", "coord", tmp_path / "machine") as real:
+                yield real
+                print(real.run("journalctl", "-u", COORDINATING.unit, "--no-pager", "-o", "cat").stdout)
+        finally:
+            holder.kill()
+
+
+@pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="no etcd: setup-apt.sh tests")
+@pytest.mark.kernel
+@pytest.mark.campus
+@pytest.mark.timeout(280)
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.skipif(shutil.which("systemd-nspawn") is None, reason="no systemd-nspawn: setup-apt.sh tests")
+def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lonely: Machine) -> None:
+    real = lonely
+    real.done("systemctl", "start", "systemd-logind")  # which an agent asks
+    before = real.files()
+    campus, job, ca, etcd = (Path("/root", each) for each in ("real.toml", "job.toml", "ca.pem", "etcd.pem"))
+    real.write(campus, COORDINATED)
+    real.write(job, 'steps = 140\nstep = "50 ms"\npayload = "1 MB"\n')
+    proof = log_credentials()
+    files = [etcd.with_suffix(each) for each in (".ca", ".certificate", ".key")]
+    for file, content in zip(files, (proof.trusted, proof.certificate, proof.key), strict=True):
+        real.write(file, content)
+    real.write(etcd, proof.key + proof.certificate)
+    real.done("systemd-run", "--unit=lines", *member(0, (2379, 2380), Path("/root/etcd"), (etcd, files[0])))
+    real.done(*CLI, "ca", "init", str(ca), "real")
+    words = ("--authority", str(ca), "--etcd", "127.0.0.1:2379", "--etcd-files", *map(str, files))
+    real.done(*CLI, "coordinator", "install", str(campus), *words)
+    kept = real.done("stat", "-c", "%a", *map(str, (COORDINATING.state, COORDINATING.kept, AUTHORITY)))
+    assert kept.split() == ["700", "600", "600"]
+
+    token = real.done(*CLI, "token", "create", "--host", "h2")
+    real.done(*CLI, "agent", "install", "--token", token, "--coordinator", COORDINATOR)
+    real.done(*CLI, "submit", str(job))
+    until(lambda: [each["host"] for each in real.jobs()["jobs"] if each["phase"] == "running"] == ["h2"])
+    real.done("systemctl", "kill", "-s", "KILL", COORDINATING.unit)
+    shown = ("systemctl", "show", "-P", "NRestarts", "-P", "ActiveState", COORDINATING.unit)
+    until(lambda: set(real.done(*shown).split()) == {"1", "active"})
+    [going_on] = real.jobs()["jobs"]
+    assert (going_on["job"], going_on["attempt"]) == ("job", 1)
+    until(lambda: [each["phase"] for each in real.jobs()["ended"]] == ["finished"])
+    real.done("systemctl", "stop", COORDINATING.unit)
+    real.done("sh", "-c", f"rm {COORDINATING.state / JOURNAL}*")
+    real.done("systemctl", "start", COORDINATING.unit)
+    assert [each["phase"] for each in real.jobs()["ended"]] == ["finished"], "as etcd has it"
+
+    real.done(*CLI, "agent", "uninstall")
+    real.done(*CLI, "coordinator", "uninstall")
+    real.done("systemctl", "stop", "lines")
+    real.done("sh", "-c", "rm -r /root/*.toml /root/ca.pem /root/etcd*")
+    assert real.files() == before
+    assert real.done("ls", "/run").find("reclaim") == -1
+    assert real.run("systemctl", "cat", COORDINATING.unit).returncode != 0

@@ -1,7 +1,8 @@
-"""The commands that lend this machine itself: an agent that is a service of systemd."""
+"""The commands about services of this machine: an agent that lends it, and a coordinator of such machines."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,13 +11,15 @@ from rich.table import Table
 from experiments.cli.options import Json, console, print_json
 
 agent = typer.Typer(no_args_is_help=True)
+coordinator = typer.Typer(no_args_is_help=True)
 app = typer.Typer()
+app.add_typer(coordinator, name="coordinator", rich_help_panel="Change", help="The coordinator of real machines.")
 app.add_typer(agent, name="agent", rich_help_panel="Change", help="The agent that lends this machine itself.")
-Coordinator = Annotated[str, typer.Option("--coordinator", metavar="ADDRESS", help="The coordinator's.")]
+Address = Annotated[str, typer.Option("--coordinator", metavar="ADDRESS", help="The coordinator's.")]
 
 
 @agent.command()
-def observe(coordinator: Coordinator, as_json: Json = False) -> None:
+def observe(coordinator: Address, as_json: Json = False) -> None:
     """Show what an agent would lend here and see of the owner; lend nothing."""
     from testbed.errors import SetupError
     from testbed.installed import machine
@@ -49,7 +52,7 @@ def observe(coordinator: Coordinator, as_json: Json = False) -> None:
 @agent.command()
 def install(
     token: Annotated[str, typer.Option(help="Of `token create --host HOST`; - reads it.")],
-    coordinator: Coordinator,
+    coordinator: Address,
     gpus: Annotated[
         int | None, typer.Option(min=1, help="How many jobs run at once.", show_default="its GPUs, or 1")
     ] = None,
@@ -61,7 +64,7 @@ def install(
     from experiments.worlds.live.joined import joined
     from testbed.errors import SpecError
     from testbed.installed import machine, service
-    from testbed.installed.agent import Lent
+    from testbed.installed.agent import SERVICE, Lent
     from testbed.trust.channel import PartyRole
     from topologies.dimension import Dimension
 
@@ -86,7 +89,7 @@ def install(
         notice_s=read["--notice"],
     )
     service.install(lent)
-    console.print(f"{lent.host} is lent: journalctl -u {service.UNIT}; yours again: reclaimnet reclaim {lent.host}")
+    console.print(f"{lent.host} is lent: journalctl -u {SERVICE.unit}; yours again: reclaimnet reclaim {lent.host}")
 
 
 @agent.command()
@@ -98,3 +101,38 @@ def uninstall() -> None:
     console.print(
         "the agent is gone; its name is good until its certificate ends: `ca revoke` at the campus ends it now"
     )
+
+
+@coordinator.command("install")
+def install_coordinator(
+    file: Annotated[Path, typer.Argument(help="A scenario or campus (TOML).")],
+    authority: Annotated[Path, typer.Option(metavar="FILE", help="Of `ca init`; copied.")],
+    etcd: Annotated[
+        list[str] | None, typer.Option(metavar="ADDRESS:PORT", help="A member of etcd, for the log.")
+    ] = None,
+    etcd_files: Annotated[
+        tuple[Path, Path, Path] | None, typer.Option(metavar="CA CERTIFICATE KEY", help="Proof for etcd, in PEM.")
+    ] = None,
+) -> None:
+    """Coordinate a campus of real machines from this one, by a service. Root."""
+    from experiments.cli.up import by_hand
+    from experiments.inputs.scenario import load
+    from experiments.worlds.live.installed import SERVICE, install
+    from topologies import files, reading, toml
+
+    if (etcd is None) != (etcd_files is None):
+        raise typer.BadParameter("--etcd and --etcd-files, or none of them")
+    is_campus = "buildings" in toml.parse(reading.read_text(file, "a scenario or campus file (TOML)"))
+    described = by_hand(files.load(file)) if is_campus else load(file)
+    install(described, authority, etcd or (), etcd_files or ())
+    console.print(f"{described.campus.name} is coordinated here: journalctl -u {SERVICE.unit}; reclaimnet token create")
+
+
+@coordinator.command("uninstall")
+def uninstall_coordinator() -> None:
+    """Remove the coordinator, its journal and its copy of the authority. Root."""
+    from experiments.worlds.live.installed import SERVICE
+
+    SERVICE.stop()
+    SERVICE.forget()
+    console.print("the coordinator is gone; its agents look for it until they are uninstalled")

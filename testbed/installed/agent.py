@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import os
-import socket
-from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address
 from math import inf
@@ -21,22 +19,20 @@ from bpf.layout import Mode
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import AgentHost, watch
-from testbed.checkpoints.files import replace_durably
 from testbed.driver import run_process
 from testbed.emulation.safety.living import INSTALLED_PINS, INSTALLED_RUN
 from testbed.errors import SetupError
 from testbed.installed import edge, machine
+from testbed.installed.unit import Service, keep_notified
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK
 from testbed.trust.channel import Credentials
 from testbed.trust.joining import name_in
 from testbed.workloads.launch import ForkServer
 
-STATE: Final = Path("/var/lib/reclaimnet-agent")
-KEPT: Final = STATE / "agent.json"
-BY_PRESENCE: Final = (
-    STATE / "taken"
-)  # when the switch was set for a sign of its owner: who sets it after did so by hand
+SERVICE: Final = Service("agent")
+# when the switch was set for a sign of its owner: who sets it after did so by hand
+BY_PRESENCE: Final = SERVICE.state / "taken"
 LOOK_S: Final = 2.0
 LOG = logger("agent")
 
@@ -69,8 +65,8 @@ class Lent(msgspec.Struct, kw_only=True):
         return Path(INSTALLED_PINS, self.host)
 
     def save(self) -> None:
-        """Write it to KEPT: all of it, or nothing."""
-        replace_durably(KEPT, msgspec.json.encode(self))
+        """Write it to its file: all of it, or nothing."""
+        SERVICE.save(msgspec.json.encode(self))
 
     def keep(self, credentials: Credentials) -> None:
         """Save other credentials."""
@@ -79,7 +75,7 @@ class Lent(msgspec.Struct, kw_only=True):
         self.save()
 
 
-def load(path: Path = KEPT) -> Lent:
+def load(path: Path = SERVICE.kept) -> Lent:
     """Return what an agent keeps. OSError: there is none."""
     return msgspec.json.decode(path.read_bytes(), type=Lent)
 
@@ -93,7 +89,7 @@ async def serve(lent: Lent) -> None:
         lent.host,
         IPv4Address(way.source),
         (lent.address, lent.port),
-        STATE,
+        SERVICE.state,
         gpus=lent.gpus,
         pin_dir=lent.pins,
         owner_socket=Path(INSTALLED_RUN, f"{lent.host}.sock"),
@@ -136,20 +132,6 @@ async def follow_owner(switch: Path, notice_s: float) -> None:
                 owner.lend(switch, None)
             was_there = bool(signs)
         await trio.sleep(LOOK_S)
-
-
-async def keep_notified() -> None:
-    """Notify systemd that the agent has begun, and goes on, for ever."""
-    period_s = int(os.environ.get("WATCHDOG_USEC", 30_000_000)) / 3e6
-    _notify("READY=1")
-    while True:
-        await trio.sleep(period_s)
-        _notify("WATCHDOG=1")
-
-
-def _notify(state: str) -> None:
-    with suppress(KeyError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.sendto(state.encode(), os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ SUFFIX = ".ledger"
 PIN_ROOT = "/sys/fs/bpf/reclaimnet"
 INSTALLED = "installed"  # in place of a campus's id: the agent that lends this machine itself
 INSTALLED_PINS, INSTALLED_RUN = f"{PIN_ROOT}/{INSTALLED}", "/run/reclaimnet-agent"
+INSTALLED_COORDINATOR = "/run/reclaimnet-coordinator"  # has a ledger as of a campus
 ROOTS = ("/run/reclaimnet", "/tmp/reclaimnet")  # of root's campuses, and of others'
 MAX_LINE_BYTES = 1 << 24  # of a first line: ten thousand hosts have half a megabyte
 
@@ -116,7 +117,8 @@ class RunningCampus:
 def running_campuses(root: str = "") -> list[RunningCampus]:
     """Return campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
     # root does not learn where things are from what other users write
-    roots = (root,) if root else ROOTS if os.geteuid() else (default_root(),)
+    made = ROOTS if os.geteuid() else (default_root(),)
+    roots = (root,) if root else (*made, INSTALLED_COORDINATOR)
     found = [owner_of(ledger) for each in roots for ledger in ledgers(each)]
     return [RunningCampus(owner) for owner in found if lives(owner)]
 
