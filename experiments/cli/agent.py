@@ -114,7 +114,7 @@ def install_coordinator(
         tuple[Path, Path, Path] | None, typer.Option(metavar="CA CERTIFICATE KEY", help="Proof for etcd, in PEM.")
     ] = None,
 ) -> None:
-    """Coordinate a campus of real machines from this one, by a service. Root."""
+    """Coordinate real machines from this one, as a service. Root."""
     from experiments.cli.up import by_hand
     from experiments.inputs.scenario import load
     from experiments.worlds.live.installed import SERVICE, install
@@ -130,7 +130,7 @@ def install_coordinator(
 
 @coordinator.command("uninstall")
 def uninstall_coordinator() -> None:
-    """Remove the coordinator, its journal and its copy of the authority. Root."""
+    """Remove the coordinator and its journal. Root."""
     from experiments.worlds.live.installed import SERVICE
 
     SERVICE.stop()
