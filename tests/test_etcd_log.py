@@ -217,7 +217,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Members]:
         yield members
 
 
-LARGE = ev.StrangersRefused("elsewhere", "x" * 400_000, 1)
+LARGE, MEDIUM = (ev.StrangersRefused("elsewhere", "x" * size, 1) for size in (400_000, 70_000))
 
 
 @pytest.mark.parametrize("standby", [False, True])
@@ -231,8 +231,8 @@ def test_a_log_does_not_fill_though_nobody_else_reads_it(
         if standby:
             dead.prune(0)
         log.seize(1)
-        for number in range(40):  # 16 MB
-            log.append([Entry(float(number), LARGE)])
+        for number in range(200):  # 14 MB, of which what was dropped last is not yet free
+            log.append([Entry(float(number), MEDIUM)])
         assert 5 <= len(list(log.follow(log.number - 5))) <= 11
 
 
