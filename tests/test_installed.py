@@ -23,6 +23,7 @@ from experiments.worlds.live.operator import JOURNAL
 from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
+from testbed.installed import unit
 from testbed.installed.agent import SERVICE as AGENT
 from testbed.installed.unit import Service
 from tests.live_campus import CLI, Run, command, running
@@ -293,3 +294,20 @@ def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lon
     assert real.files() == before
     assert real.done("ls", "/run").find("reclaim") == -1
     assert real.run("systemctl", "cat", COORDINATING.unit).returncode != 0
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o775, 0), (0o757, 0), (0o755, 65534)])
+def test_what_others_can_write_becomes_no_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int
+) -> None:
+    place = tmp_path / "program"
+    place.mkdir()
+    place.chmod(mode)
+    monkeypatch.setattr(unit, "HIDDEN", ())
+    monkeypatch.setattr(unit, "ROOT", place)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = place.stat()
+    seen = os.stat_result((*found[:4], owner, *found[5:10]))
+    monkeypatch.setattr(Path, "stat", lambda path: seen)
+    with pytest.raises(SetupError, match=rf"others than root can write in {place}"):
+        AGENT.check()

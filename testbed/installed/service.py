@@ -14,6 +14,7 @@ from testbed.emulation.safety.living import INSTALLED_PINS
 from testbed.errors import SetupError
 from testbed.installed import edge, machine
 from testbed.installed.agent import SERVICE, Lent, load
+from testbed.workloads.sandbox import lacks
 
 NEEDED: Final = {"tc": "iproute2", "nft": "nftables", "busctl": "systemd"}  # program, and its package
 
@@ -23,6 +24,8 @@ def check() -> None:
     SERVICE.check()
     if missing := [package for program, package in NEEDED.items() if shutil.which(program) is None]:
         raise SetupError(f"missing; mend it with: apt-get install {' '.join(missing)}")
+    if lacking := {part: why for part, why in lacks().items() if part != "groups"}:
+        raise SetupError("; ".join(f"no {part} for the sandbox of jobs: {why}" for part, why in lacking.items()))
     edge.unified()
     ensure_bpffs()
     for name in ("edge", "guests"):

@@ -46,6 +46,8 @@ class Service:
         for place in (ROOT, sys.prefix, sys.base_prefix):
             if any(Path(place).resolve().is_relative_to(each) for each in HIDDEN):
                 raise SetupError(f"the service cannot see {place}: install reclaimnet outside of {', '.join(HIDDEN)}")
+            if (seen := Path(place).stat()).st_uid != 0 or seen.st_mode & 0o022:
+                raise SetupError(f"others than root can write in {place}, and would be root by the service")
         if not Path("/run/systemd/system").is_dir():
             raise SetupError(f"this machine is not run by systemd, of which the {self.role} would be a service")
         if self.is_here:
