@@ -93,7 +93,7 @@ test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 
 # an agent, and a coordinator, are installed in containers with systemd
 test-nspawn: setup $(VENV)/.apt-tests
-	$(SUDO) $(CURDIR)/$(BIN)/python -m pytest -m "long or not long" --durations=2 tests/test_installed.py
+	$(SUDO) $(CURDIR)/$(BIN)/python -m pytest --durations=2 tests/test_installed.py
 
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel

@@ -149,7 +149,11 @@ def mild(seed: int, **owners: object) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("system", "owners"), [("static", {}), ("reclaimnet", {"count": 150, "host_sigma": 0.7})], ids=["each", "counted"]
+    ("system", "owners"),
+    [
+        pytest.param("static", {}, id="each"),
+        pytest.param("reclaimnet", {"count": 150, "host_sigma": 0.7}, id="counted", marks=pytest.mark.long),
+    ],
 )
 def test_over_many_runs_emergencies_take_as_much_as_is_expected(system: str, owners: dict[str, object]) -> None:
     took, expected = [], []

@@ -160,7 +160,6 @@ def test_the_unit_exposes_little(service: Service, exposure: int, tmp_path: Path
 @pytest.mark.kernel
 @pytest.mark.campus
 @pytest.mark.timeout(280)
-@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.skipif(shutil.which("systemd-nspawn") is None, reason="no systemd-nspawn: setup-apt.sh tests")
 def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agent(tmp_path: Path) -> None:
@@ -249,7 +248,6 @@ def lonely(tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.kernel
 @pytest.mark.campus
 @pytest.mark.timeout(280)
-@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.skipif(shutil.which("systemd-nspawn") is None, reason="no systemd-nspawn: setup-apt.sh tests")
 def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lonely: Machine) -> None:

@@ -170,6 +170,7 @@ def test_the_bpf_programs_of_the_installed_wheel_compile(installed: Path, tmp_pa
     assert len(list(installed.parent.rglob("*.bpf.o"))) == len(sources) > 0
 
 
+@pytest.mark.long
 def test_the_page_of_installing_works_as_it_is_printed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
