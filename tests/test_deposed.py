@@ -406,7 +406,8 @@ def play(name: str, folder: Path, with_etcd: bool) -> None:
     ("name", "with_etcd"),
     [
         *((name, False) for name in SCENARIOS if name not in ONLY_ETCD),
-        *(pytest.param(name, True, marks=needs_etcd) for name in ("killed", "stopped", *sorted(ONLY_ETCD))),
+        *(pytest.param(name, True, marks=[needs_etcd, pytest.mark.long]) for name in ("killed", "stopped")),
+        *(pytest.param(name, True, marks=needs_etcd) for name in sorted(ONLY_ETCD)),
     ],
 )
 def test_a_coordinator_that_another_one_follows(name: str, with_etcd: bool, tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path)
     assert float(row["difference_low"]) <= 0.0 <= float(row["difference_high"])
 
 
+@pytest.mark.long
 def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         for block in typed("docs/traces.md"):

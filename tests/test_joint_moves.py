@@ -77,7 +77,7 @@ def most(made: World, jobs: list[str], hosts: list[str]) -> int:
     return int(gain[rows, columns].sum())
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.lists(st.sampled_from([SMALL_BYTES, LARGE_BYTES]), min_size=1, max_size=4),
     st.lists(st.sampled_from(SINGLE), max_size=5, unique=True),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 # their result is what they do, a prompt, a page, or lines that are JSON already
 WITHOUT = {
     *("up", "logs", "events", "dashboard", "observe", "reclaim", "return", "cancel"),
-    *("example", "schema", "graph", "ca", "join", "token", "agent"),
+    *("example", "schema", "graph", "ca", "join", "token", "agent", "coordinator"),
 }
 
 

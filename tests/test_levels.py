@@ -169,7 +169,7 @@ def test_on_poisson_spots_it_costs_no_more_than_replay() -> None:
     assert costs[0] <= 1.01 * costs[1]
 
 
-@pytest.mark.parametrize("law", ["regular", "by half days"])
+@pytest.mark.parametrize("law", ["regular", pytest.param("by half days", marks=pytest.mark.long)])
 def test_offers_that_no_law_assumed_keep_the_delay_and_cost_no_more_than_replay(law: str) -> None:
     rng = np.random.default_rng(1)
     jobs_h = np.cumsum(rng.exponential(12.0, 2000))

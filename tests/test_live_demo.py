@@ -94,6 +94,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.apart
 def test_pool_of_agents_comes_back_and_a_coordinator_that_dies_again_and_again_with_its_disk_full(
     small_disk: Path,

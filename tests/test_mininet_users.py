@@ -85,6 +85,7 @@ def played(name: str, fabric: Fabric = Fabric.BRIDGE, typed: str = "") -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_multiping_finds_each_host_and_not_the_one_that_is_not_there() -> None:
     said = played("multiping")
     answers = re.findall(r"(\w+): [\d.]+ -> ([\d.]+) \d packets transmitted, (\d) received", said)

@@ -73,6 +73,7 @@ def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp
         end.touch()
 
 
+@pytest.mark.long
 def test_names_outlive_the_coordinator_that_gave_them(tmp_path: Path) -> None:
     """Another one leads after a rotation and a revocation; it rotates once more, so the first authority is worth nothing."""
     scenario = tmp_path / "overheard.toml"

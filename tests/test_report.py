@@ -65,7 +65,7 @@ def written(tmp_path: Path, facts: list[run_story.Timed], context: RunContext) -
     return text, Page(text)
 
 
-@pytest.mark.parametrize("hosts", [1, 12, 60])
+@pytest.mark.parametrize("hosts", [1, 12, pytest.param(60, marks=pytest.mark.long)])
 def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, hosts: int) -> None:
     campus = run_story.small_campus(hosts)
     facts = run_story.facts(hosts)
