@@ -144,6 +144,7 @@ def test_the_page_runs_as_it_is_written(
 
 
 @pytest.mark.extra
+@pytest.mark.long
 def test_the_notebook_runs_in_a_kernel_of_this_environment() -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -120,7 +120,8 @@ LONG = (pytest.mark.extra, pytest.mark.long)
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=LONG) if page == "docs/sweeps.md" else page for page in LEAVES]
+    "page",
+    [pytest.param(page, marks=LONG) if page in ("docs/scripts.md", "docs/sweeps.md") else page for page in LEAVES],
 )
 def test_the_commands_of_a_page_work_as_they_are_printed(page: str, tmp_path: Path) -> None:
     with socket() as unused:

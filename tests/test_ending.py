@@ -163,7 +163,7 @@ def test_an_interrupt_that_is_typed_ends_a_command_soon_and_leaves_nothing(
             pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == ExitStatus.INTERRUPTED
     while subprocess.run(["pgrep", "--session", str(pid)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
-        assert time.monotonic() - typed_s < 2.0
+        assert time.monotonic() - typed_s < 10.0
 
 
 def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:
