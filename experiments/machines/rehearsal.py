@@ -51,6 +51,7 @@ def rehearsed(campus: Campus, folder: Path) -> Iterator[str]:
     Keys and certificates lie in a folder of their own in `folder`, until it ends. Main thread only, as root.
     """
     import dask
+    import distributed  # noqa: F401 - before anything is set: what is set and unset again would take its defaults along
 
     with ExitStack() as last:
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
