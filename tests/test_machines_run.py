@@ -110,7 +110,9 @@ def test_what_cannot_be_run_by_dask_is_refused(tmp_path: Path) -> None:
 @contextmanager
 def on_loopback(folder: Path) -> Iterator[tuple[Conductor, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
     """A scheduler and a worker over TLS, and a run's side of a part that has yet to be built: on a machine that is not there."""
-    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")  # its defaults come before what is set and unset again
+    import dask
+
     settings, program = certified(folder), "from distributed.cli.dask_{} import main; main({!r})"
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
