@@ -26,7 +26,7 @@ from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.machines import clocks
 from experiments.machines.actor import PartActor
 from experiments.machines.clocks import Offset
-from experiments.machines.conductor import Conductor, Machine, connected, found_workers, run_on_machines, together
+from experiments.machines.conductor import Conductor, RemoteMachine, connected, found_workers, run_on_machines, together
 from experiments.machines.part import Order
 from experiments.machines.rehearsal import certified, rehearsed, spread, variables
 from experiments.machines.trunks import crossings
@@ -136,7 +136,7 @@ def on_loopback(folder: Path) -> Iterator[tuple[Conductor, subprocess.Popen[byte
             alone = replace(played.campus, machines=(replace(here, address="127.0.0.1", buildings=PLACES),))
             [found] = found_workers(client, alone).values()
             actor = client.submit(PartActor, order, workers=[found], actor=True, pure=False).result()
-            yield Conductor(client, [Machine("m9", actor)]), *started
+            yield Conductor(client, [RemoteMachine("m9", actor)]), *started
 
 
 def test_a_command_to_a_worker_that_was_just_lost_is_no_fault_of_the_operators() -> None:
@@ -144,7 +144,7 @@ def test_a_command_to_a_worker_that_was_just_lost_is_no_fault_of_the_operators()
         def __getattr__(self, name: str) -> object:
             raise RuntimeError("Worker holding Actor was lost")
 
-    machine = Machine("m9", Gone())
+    machine = RemoteMachine("m9", Gone())
     machine.tell("begin", 1.0)
     assert machine.look() == []
     assert "was lost" in machine.lost
@@ -171,13 +171,13 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         while parts_of(worker.pid):
             assert time.monotonic() < end_s
             time.sleep(0.1)
-        again = Machine("m9", machine.actor)
+        again = RemoteMachine("m9", machine.actor)
         worker.kill()
         with pytest.raises(SetupError, match="its worker was lost"):
             Conductor(conductor.client, [again]).wait([again], "more", 100.0)
         scheduler.kill()
         with pytest.raises(SetupError, match="the Dask scheduler was lost"):
-            Conductor(conductor.client, [again]).wait([Machine("m1", None)], "more", 100.0)
+            Conductor(conductor.client, [again]).wait([RemoteMachine("m1", None)], "more", 100.0)
         assert conductor.end() == 0.0
 
 

@@ -58,7 +58,7 @@ class PartActor:
         self._said.append(pickle.dumps(("ended", self._child.wait())))
 
     def _watch(self, alone_s: float) -> None:
-        """End the part when nobody has asked about it for so long: its operator is gone, and Dask keeps actors."""
+        """End the part after `alone_s` without a question: Dask keeps the actors of an operator that is gone."""
         while self._child.poll() is None and time.monotonic() - self._asked_s < alone_s:
             time.sleep(LOOK_S)
         self.end()

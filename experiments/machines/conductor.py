@@ -26,7 +26,7 @@ from experiments.machines.trunks import Crossing, crossings
 from experiments.results.live_display import Live
 from experiments.results.run_context import Death
 from experiments.runtime import revision
-from experiments.worlds.live.run import Recorded, prepared, told
+from experiments.worlds.live.run import LiveRecord, prepared, told
 from experiments.worlds.live.usage import PARTS
 from experiments.worlds.live.world import Owners, authority_of, clear
 from experiments.worlds.played import Played
@@ -60,7 +60,7 @@ SUMMED = (
 
 
 @dataclass
-class Machine:
+class RemoteMachine:
     """A machine of the run, and what its part has answered so far, by command."""
 
     name: str
@@ -111,16 +111,16 @@ class Conductor:
     """A run over several machines, the coordinator's first."""
 
     client: Client
-    machines: list[Machine]
+    machines: list[RemoteMachine]
     display: Live | None = None
 
     @property
-    def first(self) -> Machine:
+    def first(self) -> RemoteMachine:
         """The machine of the coordinator."""
         return self.machines[0]
 
     @property
-    def left(self) -> list[Machine]:
+    def left(self) -> list[RemoteMachine]:
         """The machines that are not lost."""
         return [machine for machine in self.machines if not machine.lost]
 
@@ -141,7 +141,7 @@ class Conductor:
         if self.first.lost:
             raise SetupError(f"machine {self.first.name}, which carries the coordinator: {self.first.lost}")
 
-    def wait(self, machines: Sequence[Machine], what: str, limit_s: float) -> None:
+    def wait(self, machines: Sequence[RemoteMachine], what: str, limit_s: float) -> None:
         """Wait until all of these have answered something once more than before. SetupError: not in time, or one was lost."""
         before, end_s = [len(machine.answers[what]) for machine in machines], time.monotonic() + limit_s
         for machine, count in zip(machines, before, strict=True):
@@ -152,7 +152,7 @@ class Conductor:
                     raise SetupError(f"machine {machine.name} has not answered for {limit_s:.0f} s ({what})")
                 self.look()
 
-    def ask(self, machine: Machine, *words: object) -> Any:
+    def ask(self, machine: RemoteMachine, *words: object) -> Any:
         """Return the answer to a command."""
         machine.tell(*words)
         self.wait([machine], str(words[0]), ANSWER_S)
@@ -181,7 +181,7 @@ class Conductor:
             self.ask(machine, "silence")
         return crossing.rate(sum(taken)), rtt_s
 
-    def answer(self, machine: Machine, asked: ActorFuture[Any]) -> Any:
+    def answer(self, machine: RemoteMachine, asked: ActorFuture[Any]) -> Any:
         """Return what an actor answers. SetupError: its machine was lost."""
         try:
             return asked.result(ANSWER_S)
@@ -303,7 +303,7 @@ def run_on_machines(
         for name, worker in workers.items():
             order = Order(name, played, played_trace, keys, owners or {}, agents_per_process, kills)
             actor = client.submit(PartActor, pickle.dumps(order), workers=[worker], actor=True, pure=False)
-            machines.append(Machine(name, actor.result()))
+            machines.append(RemoteMachine(name, actor.result()))
         try:
             with display() as shown:
                 conductor = Conductor(client, machines, shown)
@@ -315,7 +315,7 @@ def run_on_machines(
     return told(scenario, trace, row, out, parts)
 
 
-def _conducted(conductor: Conductor, played: Scenario) -> list[Recorded]:
+def _conducted(conductor: Conductor, played: Scenario) -> list[LiveRecord]:
     """Play the scenario; return what each machine recorded, the first with figures and faults of all of them together."""
     campus, machines, first = played.campus, conductor.machines, conductor.first
     limit_s = ANSWER_S + PER_HOST_S * len(campus.hosts)
@@ -356,7 +356,7 @@ def _conducted(conductor: Conductor, played: Scenario) -> list[Recorded]:
     figures |= clocks.figures(before, conductor.offsets(), first.name)
     here_s = began_s - before[first.name].monotonic_s  # by the clock of this process
     reasons = judge([*judged, *clocks.judged(figures)])
-    parts: list[Recorded] = [machine.answers["play"][0] for machine in conductor.left]
+    parts: list[LiveRecord] = [machine.answers["play"][0] for machine in conductor.left]
     for machine, part in zip(conductor.left, parts, strict=True):
         reasons += [f"machine {machine.name}: {reason}" for reason in part.fidelity.reasons]
     for machine in machines:

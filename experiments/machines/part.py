@@ -29,7 +29,7 @@ from experiments.machines.actor import SIZE
 from experiments.results.live_display import Live
 from experiments.results.run_context import INTERRUPTED
 from experiments.runtime import exit_status
-from experiments.worlds.live.run import LiveRun, Recorded
+from experiments.worlds.live.run import LiveRecord, LiveRun
 from experiments.worlds.live.world import LiveWorld, Owners, live_world
 from testbed.clock import MonotonicClock
 from testbed.emulation.fidelity import FidelityMonitor, receive_probe, send_probe
@@ -138,7 +138,7 @@ class PartialRun(LiveRun):
 
 
 @dataclass
-class Part:
+class LocalPart:
     """A part that stands. Each public method is a command; what it returns is the answer."""
 
     wire: Wire
@@ -183,7 +183,7 @@ class Part:
             process.wait()
         self.probes.clear()
 
-    def play(self, started_s: float) -> Recorded:
+    def play(self, started_s: float) -> LiveRecord:
         """Play the scenario's part. `started_s`: the moment by this machine's clock at which the coordinator began."""
         world, order = self.world, self.wire.order
         world.started_s = started_s
@@ -191,7 +191,7 @@ class Part:
         run = PartialRun(order.played, order.trace, world, Relay(self.wire), kills=order.kills, wire=self.wire)
         with monitor:
             trio.run(run.main, clock=MonotonicClock())
-        return Recorded.of(run, monitor)
+        return LiveRecord.of(run, monitor)
 
 
 def main() -> None:
@@ -210,7 +210,7 @@ def main() -> None:
             agents_per_process=order.agents_per_process,
             machine=order.machine,
         ) as world:
-            part = Part(wire, world)
+            part = LocalPart(wire, world)
             wire.tell("stands", world.started_s)
             while (words := wire.commands.get())[0] != END:
                 command: Callable[..., object] = getattr(part, words[0])

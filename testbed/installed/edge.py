@@ -51,7 +51,7 @@ def hold(group: str, interface: str, pin_dir: Path, coordinator: str) -> None:
 
 
 def let_go(interface: str) -> None:
-    """Take the program off an interface, and the hooks if nobody else has a program there."""
+    """Detach the program from an interface, and remove the hooks unless another program is attached."""
     with suppress(SetupError):  # it is gone
         _run("tc", "filter", "del", "dev", interface, *FILTER)
     if not any(_run("tc", "filter", "show", "dev", interface, hook) for hook in ("ingress", "egress")):

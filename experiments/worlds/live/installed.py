@@ -35,7 +35,7 @@ SERVICE: Final = Service("coordinator")
 AUTHORITY: Final = SERVICE.state / "authority.pem"
 
 
-class Kept(msgspec.Struct):
+class InstalledCoordinator(msgspec.Struct):
     """File of an installed coordinator."""
 
     scenario: str  # in full
@@ -56,7 +56,7 @@ def install(described: Scenario, authority: Path, etcd: Sequence[str], proof: Se
     named = replace(scenario, trust=replace(scenario.trust, authority=str(authority)))
     body = authority_of(named).read_bytes()
     compile_once()
-    SERVICE.save(msgspec.json.encode(Kept(dumps(scenario), secrets.token_bytes(32), members, read)))
+    SERVICE.save(msgspec.json.encode(InstalledCoordinator(dumps(scenario), secrets.token_bytes(32), members, read)))
     if jit.FOLDER:
         shutil.copytree(jit.FOLDER, SERVICE.state / Path(jit.FOLDER).name)
     AUTHORITY.touch(mode=0o600)
@@ -92,7 +92,7 @@ def _check(scenario: Scenario, *, with_etcd: bool) -> None:
 
 def serve() -> None:
     """Coordinate until a signal comes."""
-    kept, run = msgspec.json.decode(SERVICE.kept.read_bytes(), type=Kept), Path(INSTALLED_COORDINATOR)
+    kept, run = msgspec.json.decode(SERVICE.kept.read_bytes(), type=InstalledCoordinator), Path(INSTALLED_COORDINATOR)
     scenario, authority = loads(kept.scenario), Authority.load(AUTHORITY)
     campus, journal, log = scenario.campus, SERVICE.state / JOURNAL, None
     if kept.members:  # etcd looks at nothing of the name

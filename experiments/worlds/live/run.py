@@ -250,7 +250,7 @@ def check_user_jobs(scenario: Scenario) -> None:
 
 
 @dataclass
-class Recorded:
+class LiveRecord:
     """The records of a run beside its journal, or of the part of it on one machine; times since the coordinator began.
 
     `started_s`: that moment, by CLOCK_MONOTONIC of the machine. `hosts`: of that machine.
@@ -268,7 +268,7 @@ class Recorded:
     down_s: float = 0.0  # how long the campus took to end
 
     @classmethod
-    def of(cls, run: LiveRun, monitor: FidelityMonitor) -> Recorded:
+    def of(cls, run: LiveRun, monitor: FidelityMonitor) -> LiveRecord:
         """Return what was recorded of a run that is over, while its campus stands; its coordinator ends before."""
         world = run.world
         world.end_coordinator()
@@ -308,7 +308,7 @@ def prepared(scenario: Scenario, trace: Trace, *, switches_hold: bool = True) ->
     return played, played_trace, row
 
 
-def told(scenario: Scenario, trace: Trace, row: Policy, out: Path, parts: Sequence[Recorded]) -> Played:
+def told(scenario: Scenario, trace: Trace, row: Policy, out: Path, parts: Sequence[LiveRecord]) -> Played:
     """Return a run of its journal and files in `out` and of what each machine recorded, the coordinator's first."""
     first, played = parts[0], scenario.played()
     facts, damage = facts_before_damage(out / JOURNAL)
@@ -380,7 +380,7 @@ def run_live(
         with monitor, display() as shown, beside(world):
             run = LiveRun(played, played_trace, world, shown, kills=kills)
             trio.run(run.main, clock=MonotonicClock())
-        recorded = Recorded.of(run, monitor)
+        recorded = LiveRecord.of(run, monitor)
         going_s = time.monotonic()
     recorded.down_s = time.monotonic() - going_s
     return told(scenario, trace, row, out, [recorded])
