@@ -15,7 +15,7 @@
 #   etcd-server           log of two coordinators (their own members; the system's service is disabled)
 # With the word `tests`, that and what only the tests need:
 #   tcpdump               reads what is on the cables of a run
-#   systemd-container     the machine on which an agent is installed
+#   systemd-container     the machine on which an agent is installed;  dbus libpam-systemd  sessions of its owner
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
 # With the word `stock-kernel`, what `make test-stock-kernel` needs as well:
 #   qemu-system-x86       runs Debian's kernel;  busybox-static kmod  its initramfs
@@ -26,7 +26,7 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = measure ]; then
     if grep -q '^ID=ubuntu' /etc/os-release; then headers=generic; else headers=$(dpkg --print-architecture); fi
     packages="$packages python3-bpfcc linux-headers-$headers iptables etcd-server"
 fi
-[ "${1:-}" = tests ] && packages="$packages tcpdump systemd-container"
+[ "${1:-}" = tests ] && packages="$packages tcpdump systemd-container dbus libpam-systemd"
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
 missing=""
 for package in $packages; do
