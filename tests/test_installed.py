@@ -145,6 +145,18 @@ def words_of(run: Run, *words: str) -> str:
     return answer.stdout.strip()
 
 
+def in_container(test: Any) -> Any:
+    """Mark a test that starts a container."""
+    lacks = shutil.which("systemd-nspawn") is None
+    for mark in (
+        *(pytest.mark.kernel, pytest.mark.campus, pytest.mark.timeout(280)),
+        pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+        pytest.mark.skipif(lacks, reason="no systemd-nspawn: setup-apt.sh tests"),
+    ):
+        test = mark(test)
+    return test
+
+
 @pytest.mark.parametrize(("service", "exposure"), [(AGENT, 50), (COORDINATING, 25)], ids=["agent", "coordinator"])
 def test_the_unit_exposes_little(service: Service, exposure: int, tmp_path: Path) -> None:
     path = tmp_path / service.unit
@@ -157,11 +169,7 @@ def test_the_unit_exposes_little(service: Service, exposure: int, tmp_path: Path
     assert answer.returncode == 0, answer.stdout[-300:] + answer.stderr
 
 
-@pytest.mark.kernel
-@pytest.mark.campus
-@pytest.mark.timeout(280)
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-@pytest.mark.skipif(shutil.which("systemd-nspawn") is None, reason="no systemd-nspawn: setup-apt.sh tests")
+@in_container
 def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agent(tmp_path: Path) -> None:
     end, script, campus, job = (tmp_path / each for each in ("end", "commands", "real.toml", "job.toml"))
     script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
@@ -245,11 +253,7 @@ def lonely(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="no etcd: setup-apt.sh tests")
-@pytest.mark.kernel
-@pytest.mark.campus
-@pytest.mark.timeout(280)
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-@pytest.mark.skipif(shutil.which("systemd-nspawn") is None, reason="no systemd-nspawn: setup-apt.sh tests")
+@in_container
 def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lonely: Machine) -> None:
     real = lonely
     real.done("systemctl", "start", "systemd-logind")  # which an agent asks
