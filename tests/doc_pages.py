@@ -43,7 +43,6 @@ CUTS = {
     "up --hosts 4": "up --hosts 5",  # one campus for the commands of all pages, some of which name h5
     "demo --web": "demo --web 0",  # another page may stand at 8080
     "reclaimnet dashboard": "reclaimnet dashboard --port 0",
-    "reclaimnet observe": "reclaimnet observe --seconds 1",
 }
 # Commands that end when they are interrupted, and what they say when they stand.
 STANDS = {

@@ -40,6 +40,10 @@ class Run:
                 return entries
         return []
 
+    def networks(self) -> dict[str, int]:
+        """A process in the network of each host, by its name, and of the switches, by ""."""
+        return {each["namespace"]: each["pid"] for each in self.ledger() if "namespace" in each}
+
     def pids(self, label: str) -> list[int]:
         """Living processes of that label, oldest first."""
         pids = [e["pid"] for e in self.ledger() if e["kind"] == "process" and e.get("label") == label]

@@ -24,7 +24,6 @@ from controller.host import AGENT_PORT
 from testbed import messages as m
 from testbed.agent.config import DATA_PORT
 from testbed.emulation.safety.cleaning import marked_processes
-from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from testbed.wire import Codec
 from tests.live_campus import Run, command, live, running
@@ -74,7 +73,7 @@ def as_nobody(script: str, *arguments: object, network: int | None = None, group
 
 
 def network_of(run: Run, host: str) -> int:
-    return namespace_pids(the_campus(run))[host]
+    return run.networks()[host]
 
 
 def the_campus(run: Run) -> RunningCampus:

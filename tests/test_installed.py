@@ -20,7 +20,6 @@ from experiments.inputs.scenario import Scenario, Trust
 from experiments.worlds.live.installed import AUTHORITY, install
 from experiments.worlds.live.installed import SERVICE as COORDINATING
 from experiments.worlds.live.operator import JOURNAL
-from testbed.emulation.safety.ledger import namespace_pids
 from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
 from testbed.installed import unit
@@ -179,7 +178,7 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
         run = stack.enter_context(running(tmp_path / "out", "up", "--campus", str(campus), "--script", str(script)))
         run.wait_until(lambda: run.count(f.HostJoined) == 1, timeout_s=60.0)
         assert len(run.pids("agent")) == 1, "of h1 alone"
-        network = f"/proc/{namespace_pids(RunningCampus(run.ledger()[0]))['h2']}/ns/net"
+        network = f"/proc/{run.networks()['h2']}/ns/net"
         real = stack.enter_context(machine(network, "h2", tmp_path / "machine"))
         real.done("systemctl", "start", "systemd-logind")
         before = real.files()

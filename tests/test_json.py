@@ -19,7 +19,7 @@ from experiments.inputs import scenario
 ROOT = Path(__file__).parents[1]
 # their result is what they do, a prompt, a page, or lines that are JSON already
 WITHOUT = {
-    *("up", "logs", "events", "dashboard", "observe", "reclaim", "return", "cancel"),
+    *("up", "logs", "events", "dashboard", "reclaim", "return", "cancel"),
     *("example", "schema", "graph", "ca", "join", "token", "agent", "coordinator"),
 }
 

@@ -10,8 +10,6 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.registrar import LOOK_S
-from testbed.emulation.safety.ledger import namespace_pids
-from testbed.emulation.safety.living import RunningCampus
 from tests.live_campus import CLI, Run, command, live, running
 from tests.test_sniffer import SCENARIO
 from topologies.presets import three_tier
@@ -22,7 +20,7 @@ HOSTS = 3
 
 def in_network(run: Run, host: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of another machine: one that has nothing of this campus but a cable."""
-    pid = namespace_pids(RunningCampus(run.ledger()[0]))[host]
+    pid = run.networks()[host]
     enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
     return subprocess.run([*enter, *CLI, *words], capture_output=True, text=True, timeout=60)
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
-from testbed.emulation.safety.ledger import namespace_pids
-from testbed.emulation.safety.living import RunningCampus
 from tests.live_campus import Run, live, running
 
 pytestmark = [
@@ -49,7 +47,7 @@ WINDOW, MIN_DISTINCT, PIECES = 32, 16, 60
 @contextmanager
 def overheard(run: Run, folder: Path) -> Iterator[list[Path]]:
     """Record all that the hosts send and receive; the files are whole at the end."""
-    pids = namespace_pids(RunningCampus(run.ledger()[0]))
+    pids = run.networks()
     files = [folder / f"{host}.pcap" for host in pids]
     with ExitStack() as stack:
         for pid, file in zip(pids.values(), files, strict=True):

@@ -265,7 +265,7 @@ LINES = [
     ("simulate", "good.toml", "--system", "nosuch"),
     *(("submit", name) for name in ("folder", "binary", "none", "good.toml")),
     *((command, "j1", "--campus", "none") for command in ("cancel", "logs")),
-    *((command, "--campus", "none") for command in ("jobs", "events", "observe", "dashboard")),
+    *((command, "--campus", "none") for command in ("jobs", "events", "dashboard")),
     *(("dashboard", name) for name in ("folder", "binary", "empty", "none")),
     ("sweep", "good.toml", "--set", f"beta={'9' * 5000}"),
     ("sweep", "good.toml", "--set", f"beta={'[' * 20_000}"),

@@ -1,4 +1,4 @@
-"""The commands that show what runs or ran: `status`, `jobs`, `logs`, `events`, `dashboard`, `observe`, `results`."""
+"""The commands that show what runs or ran: `status`, `jobs`, `logs`, `events`, `dashboard`, `results`."""
 
 from __future__ import annotations
 
@@ -182,20 +182,6 @@ def dashboard(
         sys.stdout.flush()
 
     serve.serve(shown, port, tell, until_eof=until_eof)
-
-
-@app.command(rich_help_panel=PANEL)
-def observe(
-    seconds: Annotated[
-        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
-    ] = None,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    campus: CampusId = None,
-) -> None:
-    """Count what the kernel does to a running campus: segments sent again, packets dropped, round trips, waiting tasks."""
-    from experiments.cli.observe import observe as run
-
-    run(console, campus, seconds, every)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -285,7 +285,7 @@ def _bbr() -> str:
 @_feature(
     "typed tracepoints",
     Need.OPTIONAL,
-    "no `observe`; what was late is not told apart into a busy processor and a full queue",
+    "what was late is not told apart into a busy processor and a full queue",
     _KERNEL + ", 5.17 or newer, as root",
 )
 def _tracepoints() -> str:

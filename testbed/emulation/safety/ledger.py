@@ -19,8 +19,7 @@ from typing import Any
 
 from testbed import identity
 from testbed.emulation.safety import living
-from testbed.emulation.safety.living import SUFFIX, RunningCampus
-from testbed.errors import SetupError
+from testbed.emulation.safety.living import SUFFIX
 
 MARK = "RECLAIMNET_CAMPUS"  # environment variable of every program started inside a campus
 PIN_ROOT = Path(living.PIN_ROOT)
@@ -104,22 +103,3 @@ def note_end(path: Path) -> None:
 def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
     """Return True while the campus's own process runs."""
     return bool(entries) and living.lives(entries[0])
-
-
-def namespace_pids(campus: RunningCampus) -> dict[str, int]:
-    """Return a process in the network of each of a running campus's hosts, by its name, and of its switches, by "".
-
-    SetupError if the campus is no more.
-    """
-    path = campus.run_dir.with_name(campus.id + SUFFIX)
-    try:
-        found = {
-            entry["namespace"]: entry["pid"]
-            for entry in read_entries(path)
-            if "namespace" in entry and identity.is_alive(entry["pid"], entry["start"])
-        }
-    except OSError:
-        found = {}
-    if not found:
-        raise SetupError(f"campus {campus.id} is gone")
-    return found
