@@ -27,7 +27,6 @@ PLAYED = {
     "docs/api.md": ("test_api.py",),
     "docs/dashboard.md": ("test_docs_live.py", "test_docs_commands.py"),
     "docs/how/fabric.md": ("test_docs_commands.py", "test_docs_live.py", "test_as_mininet.py"),
-    "docs/how/fidelity.md": ("test_docs_live.py",),
     "docs/how/links.md": ("test_docs_commands.py", "test_docs_live.py"),
     "docs/install.md": ("test_wheel.py",),
     "docs/own_jobs.md": ("test_docs_live.py", "test_own_jobs_scenario.py"),
@@ -111,7 +110,7 @@ BEFORE = {  # what the reader of a page has done before
 LEAVES = {
     "docs/dashboard.md": ["out/simulate/campus.toml"],
     "docs/plugins.md": ["out/plugins/report.html"],
-    "docs/scripts.md": ["out/index.html", "out/beside/beside.html"],
+    "docs/scripts.md": ["out/index.html"],
     "docs/sweeps.md": ["out/sweep/sweep.html", "out/sweep/runs.csv"],
 }
 

@@ -52,8 +52,6 @@ def test_the_commands_of_all_pages_work_on_a_campus_that_stands(tmp_path: Path) 
         assert len(way) == 10
         of_the_page = typed("docs/dashboard.md")[1].commands[0]
         shell.run(of_the_page)
-        for block in typed("docs/how/fidelity.md"):
-            shell.play(block)
         assert shell.run(follow).endswith("step 50\n")
         assert len(shell.standing) == 3
         assert shell.interrupt("dashboard") == {130}

@@ -52,7 +52,7 @@ def test_a_run_prints_its_summary_with_the_keys_that_were_set(tmp_path: Path) ->
     assert usual["summary"]["lost_time"] != found["summary"]["lost_time"]
     index = typed("results", str(tmp_path))
     assert sorted(run["name"] for run in index["runs"]) == ["a", "b"]
-    beside = typed("results", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "c"))
+    beside = typed("results", str(tmp_path / "a"), str(tmp_path / "b"))
     assert all(len(row["cells"]) == 2 for row in beside["rows"]) and beside["rows"]
 
 

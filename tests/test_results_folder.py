@@ -15,8 +15,7 @@ from experiments.results import accounting, report
 from experiments.results.events_file import EVENTS, write_events
 from experiments.results.provenance import provenance
 from experiments.results.report import tables
-from experiments.results.report.times import RunClock
-from experiments.results.runs.diff import differences, write_beside
+from experiments.results.runs.diff import differences, differing
 from experiments.results.runs.folders import read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story
@@ -97,12 +96,11 @@ def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(
     assert (tmp_path / "out" / INDEX).read_text() == "of claims"
 
 
-def test_two_to_six_runs_stand_beside_each_other_with_what_differs_and_one_axis(tmp_path: Path) -> None:
+def test_two_to_six_runs_are_compared_by_what_differs(tmp_path: Path) -> None:
     first, second = written(tmp_path / "first"), written(tmp_path / "second run", seed=2)
     here, there = (read_summary(folder / "summary.json")[0] for folder in (first, second))
     all_rows = {(row.section, row.label): row for row in differences((here, there))}
-    page, found = write_beside(tmp_path / "out", [first, second, first])
-    rows = {(row.section, row.label): row for row in found}
+    rows = {(row.section, row.label): row for row in differing([first, second, first])}
     assert (
         rows.items()
         <= {
@@ -116,32 +114,15 @@ def test_two_to_six_runs_stand_beside_each_other_with_what_differs_and_one_axis(
     real_s = [each.lost_time.total_s / each.scale["time"] for each in (here, there)]
     assert total.cells[:2] == tuple(map(tables.gpu_time, real_s))
     assert total.parts[1] == pytest.approx(real_s[1] / real_s[0] - 1.0)
-    text = page.read_text()
-    assert 'href="../first/report.html"' in text
-    assert 'href="../second%20run/report.html"' in text
-    assert text.count('class="timeline"') == 3
-    longest_s = max(each.duration_s / each.scale["time"] for each in (here, there))
-    last = RunClock(longest_s).ticks(10)[-1][1]
-    assert text.count(f">{last}</text>") >= 3  # the same axis below each
-    (second / "report.html").unlink()
-    (second / "events.jsonl").unlink()
-    page, _ = write_beside(tmp_path / "out", [first, second])
-    assert "which has no page" in page.read_text()
-    assert page.read_text().count('class="timeline"') == 1
     for wrong in ([first], [first] * 7):
         with pytest.raises(SpecError, match="two to 6 folders"):
-            write_beside(tmp_path / "out", wrong)
-
-
-def test_a_folder_without_the_figures_of_a_run_is_refused(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "first"), tmp_path / "second"
-    second.mkdir()
-    (second / "summary.json").write_text(json.dumps({"jobs": {}}))
-    with pytest.raises(SpecError, match=r"second/summary\.json.*this version"):
-        write_beside(tmp_path / "none", [first, second])
+            differing(wrong)
+    (unreadable := tmp_path / "unreadable").mkdir()
+    (unreadable / "summary.json").write_text(json.dumps({"jobs": {}}))
+    with pytest.raises(SpecError, match=r"unreadable/summary\.json.*this version"):
+        differing([first, unreadable])
     with pytest.raises(SpecError, match=r"RUN = .*third"):
-        write_beside(tmp_path / "none", [first, tmp_path / "third"])
-    assert not (tmp_path / "none").exists()
+        differing([first, tmp_path / "third"])
 
 
 def test_commands_keep_the_index_of_out_and_results_shows_it(
@@ -159,8 +140,7 @@ def test_commands_keep_the_index_of_out_and_results_shows_it(
     index = Path("out/index.html").read_text()
     assert all(f'href="s{seed}/report.html"' in index for seed in "12")
     assert "Every promise kept" in told("results")
-    assert "out/beside/beside.html" in told("results", "out/s1", "out/s2")
-    assert "beside/beside.html" in Path("out/index.html").read_text()
+    assert "at real scale" in told("results", "out/s1", "out/s2")
     for wrong in (["nowhere"], ["a", "b", "c"]):
         with pytest.raises((SpecError, typer.BadParameter)):
             app(["results", *wrong], standalone_mode=False)

@@ -188,18 +188,17 @@ def dashboard(
 def results(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="A folder of runs (out, if none is named): its index. Two to six runs: all on one page."),
+        typer.Argument(help="A folder of runs (out, if none is named): its index. Two to six runs: what differs."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where the page of several runs goes.")] = Path("out/beside"),
     as_json: Json = False,
 ) -> None:
-    """Write an index.html of all runs in a folder, or a page that compares two to six runs, figure by figure."""
-    from experiments.cli.results import show_beside, show_index
+    """Write an index.html of all runs in a folder, or compare two to six runs, figure by figure."""
+    from experiments.cli.results import show_differences, show_index
 
     match folders or [Path("out")]:
         case [folder]:
             found: object = {"runs": show_index(console, folder)}
         case runs:
-            found = {"out": str(out), "rows": show_beside(console, out, runs)}
+            found = {"rows": show_differences(console, runs)}
     if as_json:
         print_json(found)

@@ -15,9 +15,9 @@ from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
 from experiments.results.run_context import COMPLETED, INTERRUPTED
-from experiments.results.runs.diff import write_beside
+from experiments.results.runs.diff import differing
 from experiments.results.runs.folders import ResultFolder, result_folders
-from experiments.results.runs.index import INDEX, is_index, update_index, write_index
+from experiments.results.runs.index import INDEX, is_index, write_index
 from experiments.results.summary import Summary
 from experiments.runtime.exit_status import ExitStatus
 from experiments.runtime.sudo_ownership import caller, hand_over
@@ -84,9 +84,9 @@ def show_index(console: Console, folder: Path) -> list[ResultFolder]:
     return found
 
 
-def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> list[dict[str, object]]:
-    """Compare two to six runs: figures that differ on the terminal at real scale, and `out`/beside.html."""
-    page, found = write_beside(out, folders)
+def show_differences(console: Console, folders: Sequence[Path]) -> list[dict[str, object]]:
+    """Compare two to six runs: figures that differ, at real scale."""
+    found = differing(folders)
     table = Table("", "", *(Column(str(folder), justify="right") for folder in folders), title="at real scale")
     for row in found:
         table.add_row(
@@ -95,8 +95,4 @@ def show_beside(console: Console, out: Path, folders: Sequence[Path]) -> list[di
             *(f"{cell} ({note})" if note else cell for cell, note in zip(row.cells, row.notes, strict=True)),
         )
     console.print(table)
-    console.print(f"{page}", highlight=False)
-    update_index(out)
-    if user := caller():
-        hand_over(out, user)
     return [row._asdict() for row in found]

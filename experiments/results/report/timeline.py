@@ -100,9 +100,9 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
     return lengths
 
 
-def timeline(facts: Sequence[Timed], context: RunContext, *, has_days: bool = True) -> Markup:
-    """Return the picture, as SVG; with `has_days` the times of day stand above it."""
-    return _Timeline(facts, context).draw(has_days)
+def timeline(facts: Sequence[Timed], context: RunContext) -> Markup:
+    """Return the picture, as SVG; the times of day stand above it."""
+    return _Timeline(facts, context).draw()
 
 
 class _Timeline:
@@ -143,9 +143,9 @@ class _Timeline:
     def _end(self, attempt: Attempt) -> float:
         return self.until_s if attempt.ended_s is None else attempt.ended_s
 
-    def draw(self, has_days: bool) -> Markup:
+    def draw(self) -> Markup:
         shapes = self.picture.shapes
-        for at_s, label in self.clock.hours(10) if has_days else ():
+        for at_s, label in self.clock.hours(10):
             shapes.append(Shape(look="tick", x=self.x(at_s), y=STRIP + 24.0, text=label, anchor="middle"))
         for at_s, label in self.clock.ticks(10):
             x = self.x(at_s)

@@ -22,7 +22,6 @@ PAGES = {
     "sweep.html": "a sweep",
     "measure.html": "benchmarks",
     "index.html": "claims of the papers, or an index",
-    "beside.html": "runs on one page",
 }  # of commands that play several runs
 MOST_BYTES = 4 << 20  # of a summary that is read
 MOST_FOLDERS = 2000
