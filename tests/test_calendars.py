@@ -170,7 +170,7 @@ def test_hosts_without_calendar_have_the_owners_that_they_had() -> None:
 
 def test_a_job_of_an_hour_avoids_the_host_that_has_twenty_minutes() -> None:
     assert [each.host for each in attempts(played().facts)] == ["h2"]
-    blind = attempts(played(system="calendar-blind").facts)
+    blind = attempts(played(system="reclaimnet+weighs_calendars=false").facts)
     assert [each.host for each in blind] == ["h1", "h2"]
     short = played(TEXT.replace("steps = 360", "steps = 30"))
     assert [each.host for each in attempts(short.facts)] == ["h1"]
@@ -179,7 +179,7 @@ def test_a_job_of_an_hour_avoids_the_host_that_has_twenty_minutes() -> None:
 def test_a_job_leaves_before_its_host_s_window_ends_and_loses_nothing() -> None:
     script = '[{ at = "0 s", host = "h2" }, { at = "600 s", host = "h2", kind = "return" }]'
     alone = TEXT.replace("[owners]", f"[owners]\nscript = {script}").replace("steps", 'at = "60 s"\nsteps')
-    run, blind = played(alone), played(alone, "calendar-blind")
+    run, blind = played(alone), played(alone, "reclaimnet+weighs_calendars=false")
     for each in (run, blind):
         assert not each.summary().invariants_broken
         assert [a.host for a in attempts(each.facts)] == ["h1", "h2"]
@@ -198,7 +198,7 @@ def test_a_job_with_nowhere_to_go_is_checkpointed_before_its_host_s_window_ends(
     assert (first.host, second.host) == ("h1", "h1")
     assert 1080.0 / 10.0 - 2 <= (first.to_step or 0) <= 120
     assert played(text).summary().lost_time.work_lost_s == 0.0
-    assert played(text, "calendar-blind").summary().lost_time.work_lost_s > 60.0
+    assert played(text, "reclaimnet+weighs_calendars=false").summary().lost_time.work_lost_s > 60.0
 
 
 def test_ends_of_windows_are_no_part_of_the_hazard_that_was_seen() -> None:
@@ -210,7 +210,7 @@ def test_ends_of_windows_are_no_part_of_the_hazard_that_was_seen() -> None:
         seen.append(cluster.hazards.seen(cluster.now_s)[0][0])
 
     scenario = loads(nights)
-    for system in ("reclaimnet", "calendar-blind"):
+    for system in ("reclaimnet", "reclaimnet+weighs_calendars=false"):
         seen.clear()
         run = simulate(scenario, generate(scenario), system=system, after_each=look)
         assert sum(isinstance(fact, f.HostReturned) for _, fact in run.facts) == 9

@@ -96,7 +96,7 @@ def test_a_job_that_moves_from_a_fast_to_a_slow_gpu_ends_when_it_should() -> Non
 
 
 def test_who_ignores_speed_starts_on_the_first_host_and_ends_hours_later() -> None:
-    blind = played(system="speed-blind")
+    blind = played(system="reclaimnet+weighs_speed=false")
     [only] = attempts(blind.facts)
     assert (only.host, only.speed) == ("h1", 0.5)
     of_class = played(TEXT.replace("[campus]", 'workload_class = "language"\n[campus]', 1))
@@ -117,7 +117,7 @@ def test_lost_work_is_counted_in_seconds_of_the_gpus_that_computed_it() -> None:
     assert [each.work_s for each in work_lost(facts)] == [2 * 10.0 / 4.0, 3 * 10.0 / 0.5 + 4 * 10.0 / 4.0]
 
 
-@pytest.mark.parametrize("system", ["reclaimnet", "speed-blind", "static"])
+@pytest.mark.parametrize("system", ["reclaimnet", "reclaimnet+weighs_speed=false", "static"])
 def test_accounts_add_up_on_a_campus_of_published_speeds(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     monkeypatch.setitem(rules.RULES, "lives", lives.RULE)
     scenario, trace = paper_campus(3, days=1.5)

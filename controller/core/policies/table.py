@@ -291,10 +291,6 @@ POLICIES: dict[str, Policy] = {
         "checkpoints have the migration share with migrations, and no more when research does not ask for its reserve",
         borrows=False,
     ),
-    "speed-blind": Policy("decides as if all GPUs were of one speed", weighs_speed=False),
-    "calendar-blind": Policy(
-        "ignores calendars: at a window's end owners come as at other times", weighs_calendars=False
-    ),
     "research-whole": Policy(
         "migrations take nothing that research asks for; the default takes the 3 % that research may lose",
         takes_allowance=False,
