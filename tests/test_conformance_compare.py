@@ -1,4 +1,4 @@
-"""What is compared between two worlds, what the journal says of costs, and the page."""
+"""What is compared between two worlds, and what the journal says of costs."""
 
 from dataclasses import replace
 
@@ -7,10 +7,8 @@ import pytest
 from controller.core.model import facts as f
 from experiments.compare.comparison import ComparedQuantity, Comparison, compare, journeys
 from experiments.compare.costs import measure_costs
-from experiments.compare.page import page
 from experiments.inputs.scenario import load
 from experiments.inputs.traces import generate
-from experiments.results.run_context import FidelityRecord
 from experiments.worlds.played import Played
 from experiments.worlds.virtual import Overheads, simulate
 
@@ -90,17 +88,3 @@ def test_journeys_count_from_the_first_submission() -> None:
     journey = journeys(facts)["a"]
     assert (journey.submitted_s, journey.completion_s, journey.downtime_s) == (0.0, 4.0, 1.5)
     assert journey.hosts == ["h1", "h2"]
-
-
-def test_the_page_shows_both_runs_and_says_why_it_does_not_judge() -> None:
-    live, virtual = played(SLOW), played()
-    busy = replace(live, context=replace(live.context, fidelity=FidelityRecord(False, ("processors <busy>",))))
-    measured = measure_costs(live.facts, SCENARIO.scale.apply(TRACE), Overheads())
-    judged = compare(busy, virtual)
-    text = page("two <worlds>", busy, virtual, judged, judged, measured, Overheads())
-    assert "two &lt;worlds&gt;" in text
-    assert "Not judged" in text
-    assert "processors &lt;busy&gt;" in text
-    assert text.count('class="timeline"') == 2
-    good = compare(live, live)
-    assert "The two worlds agree" in page("x", live, live, good, good, measured, Overheads())

@@ -14,23 +14,16 @@ from experiments.claims.framework.panels import Panel, draw
 from experiments.claims.framework.values import Value, Values, file_of, write
 from experiments.claims.pages import PICTURE, write_index
 from experiments.claims.registry import CLAIMS
-from experiments.compare.comparison import compare
-from experiments.compare.costs import measure_costs
-from experiments.compare.page import page as compared
-from experiments.inputs.traces import Trace
 from experiments.results import accounting
 from experiments.results.report import write as write_report
 from experiments.results.report.page import page as report
 from experiments.results.run_context import FidelityRecord
-from experiments.results.runs.diff import write_beside
 from experiments.results.runs.index import write_index as write_runs
-from experiments.worlds.played import Played
-from experiments.worlds.virtual.overheads import Overheads
 from tests import run_story
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE = shutil.which("node")
-KINDS = ("report", "invalid", "compare", "claims", "runs", "beside")
+KINDS = ("report", "invalid", "claims", "runs")
 STUBS = """
 const ids = new Set(IDS);
 const part = { classList: { toggle() {}, add() {}, remove() {} }, addEventListener() {}, style: {}, dataset: {} };
@@ -42,7 +35,6 @@ const document = { addEventListener() {}, getElementById: (id) => (ids.has(id) ?
 
 def page(kind: str, folder: Path) -> Path:
     facts, context = run_story.facts(), run_story.context()
-    live, virtual = Played(facts, context), Played(facts, replace(context, world="virtual"))
     file = folder / f"{kind}.html"
     match kind:
         case "report" | "invalid":
@@ -50,15 +42,10 @@ def page(kind: str, folder: Path) -> Path:
                 busy = FidelityRecord(False, ("processors: 1.0, allowed 0.5",))
                 context = replace(context, fidelity=busy)
             file.write_text(report(accounting.summarise(facts, context), facts, context))
-        case "compare":
-            judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Overheads())
-            file.write_text(compared("two", live, virtual, judged, judged, costs, Overheads()))
-        case "runs" | "beside":
+        case "runs":
             summary = accounting.summarise(facts, context)
             for name in ("one", "other"):
                 write_report(folder / name, summary, facts, context)
-            if kind == "beside":
-                return write_beside(folder, [folder / "one", folder / "other"])[0]
             (folder / "torn").mkdir()
             (folder / "torn/summary.json").touch()
             return write_runs(folder)

@@ -24,6 +24,7 @@ from experiments.cli.options import (
     print_json,
 )
 from experiments.runtime.exit_status import ExitStatus
+from topologies.units import format_rate
 
 if TYPE_CHECKING:
     from experiments.compare.comparison import ComparedQuantity
@@ -44,7 +45,9 @@ def compare(
     out: Out = Path("out/compare"),
     as_json: Json = False,
 ) -> int:
-    """Run a scenario live and in virtual time; show both side by side, with the times of the machinery's own steps.
+    """Run a scenario live and in virtual time; compare both, with the times of the machinery's own steps.
+
+    Each has its report; `reclaimnet results OUT OUT/virtual` shows all figures that differ.
 
     Exit status 0: completion times and downtime within 10 %, rates within 5 %; 1: further apart; 2: it could not be run;
     3: not judged, since the machine did not keep up with the live run.
@@ -56,8 +59,8 @@ def compare(
     from experiments.compare.comparison import BOUNDARY
     from experiments.compare.comparison import compare as compared
     from experiments.compare.costs import measure_costs
-    from experiments.compare.page import page, told
-    from experiments.results.events_file import write_events
+    from experiments.results import report
+    from experiments.results.events_file import write_run
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
     from experiments.results.run_context import COMPLETED, INTERRUPTED
@@ -76,13 +79,15 @@ def compare(
     virtual = simulate(described, drawn, costs=measured.costs, quiet=False)
     usual = simulate(described, drawn, quiet=False)
     judged, beside = compared(live, virtual), compared(live, usual)
-    write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
-    write_whole(out / "compare.html", page(described.name, live, virtual, judged, beside, measured, assumed, origin))
+    for folder, played in ((out, live), (out / "virtual", virtual)):
+        report.write(folder, played.summary(), played.facts, played.context, origin)
+    write_run(out / "virtual", virtual.facts, virtual.context.campus)
     record = {
         "near": judged.is_near,
         "not_to_be_believed": judged.reasons,
         "jobs": len(judged.jobs),
+        "journeys": judged.jobs,
         "same_ways": judged.same_ways,
         "quantities": [_row(quantity) for quantity in judged.quantities],
         "at_usual_costs": [_row(quantity) for quantity in beside.quantities],
@@ -97,10 +102,10 @@ def compare(
     for one, other in zip(judged.quantities, beside.quantities, strict=True):
         table.add_row(
             one.name,
-            told(one.live, one.unit),
-            told(one.virtual, one.unit),
+            _told(one.live, one.unit),
+            _told(one.virtual, one.unit),
             _difference(one),
-            told(other.virtual, other.unit),
+            _told(other.virtual, other.unit),
             _difference(other),
             f"{one.tolerance:.0%}",
         )
@@ -108,7 +113,7 @@ def compare(
     console.print(BOUNDARY)
     for reason in judged.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")
-    console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
+    console.print(f"{out / 'report.html'}, {out / 'virtual/report.html'}, {out / 'compare.json'}", highlight=False)
     if as_json:
         print_json({"out": str(out), **record})
     if judged.reasons or live.context.ended != COMPLETED:
@@ -120,6 +125,15 @@ def _row(quantity: ComparedQuantity) -> dict[str, object]:
     import msgspec
 
     return {**msgspec.to_builtins(quantity), "difference": quantity.difference, "near": quantity.is_near}
+
+
+def _told(value: float | None, unit: str) -> str:
+    """Format a figure in its unit; a dash for None."""
+    if value is None:
+        return "–"
+    if unit == "bytes/s":
+        return format_rate(value)
+    return f"{value:.2f} s" if unit == "s" else f"{value:.3f}"
 
 
 def _difference(quantity: ComparedQuantity) -> str:

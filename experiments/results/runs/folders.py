@@ -18,7 +18,6 @@ from topologies.errors import SpecError
 
 SUMMARY, PAGE = "summary.json", "report.html"
 PAGES = {
-    "compare.html": "a scenario in both worlds",
     "sweep.html": "a sweep",
     "measure.html": "benchmarks",
     "index.html": "claims of the papers, or an index",
