@@ -17,7 +17,6 @@ from experiments.results import accounting, report
 from experiments.results.campus_layout import layout
 from experiments.results.narration import particulars, sentence
 from experiments.results.report import charts, tables
-from experiments.results.report.campus_map import campus_map
 from experiments.results.report.page import page
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
@@ -80,7 +79,7 @@ def test_page_of_a_kept_run_says_so_and_shows_every_host_and_job(tmp_path: Path)
     text, page = written(tmp_path, facts, run_story.context())
     words = " ".join(page.words)
     assert "Every promise kept" in words
-    for name in [*(f"h{n}" for n in range(1, 13)), "od1", "od2", "coord", "core"]:
+    for name in [*(f"h{n}" for n in range(1, 13)), "od1", "od2"]:
         assert name in page.words, name
     shown = set(re.findall(r'data-job="(j\d+)"', text))
     assert shown == {fact.job for _, fact in facts if isinstance(fact, f.JobDispatched)}
@@ -272,5 +271,3 @@ def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
     assert tops["core1"] == tops["core2"] < tops["library"] == tops["physics"]
     spare = [{link["a"], link["b"]} for link in drawn["links"] if not link["tree"]]
     assert spare == [{"library", "core2"}, {"physics", "core2"}]
-    picture = campus_map([], replace(run_story.context(), campus=load("example:twocores")))
-    assert picture.count("cable spare") == 2

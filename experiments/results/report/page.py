@@ -15,7 +15,6 @@ from experiments.results.narration import notable, sentence
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
-from experiments.results.report.campus_map import campus_map
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
@@ -81,7 +80,6 @@ def page(summary: Summary, facts: Sequence[Timed], context: RunContext, origin: 
         tiles=[tile for tile in tables.tiles(summary, as_played=True) if tile.value != "-"],
         moment=clock.moment,
         timeline=timeline(facts, context),
-        campus_map=campus_map(facts, context),
         lost=charts.lost(summary),
         least=tables.least(summary),
         plots={name: plot for name, plot in plots.items() if plot},
