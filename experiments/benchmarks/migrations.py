@@ -11,16 +11,12 @@ Moves are read from the journal, and research from its receivers, in seconds.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from controller.core.model import facts as f
@@ -32,7 +28,7 @@ from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.results.history import Notice, notices
-from experiments.results.live_display import Live
+from experiments.results.live_display import unseen
 from experiments.results.run_context import research_shares
 from experiments.worlds.live.run import run_live
 from experiments.worlds.played import Played
@@ -145,14 +141,13 @@ def measure(run: Run, *, systems: Sequence[System] = SYSTEMS, ks: Sequence[int] 
     runs, chosen = [], ks or (QUICK_KS if run.quick else KS)
     for system in run.each(systems, lambda each: each.name):
         scenario = scenario_of(system, chosen)
-        with Path(os.devnull).open("w") as nowhere:
-            played = run_live(
-                scenario,
-                waves(chosen),
-                run.folder / system.name.replace(" ", "-").replace(",", "").replace("'", ""),
-                partial(Live, scenario, Console(file=nowhere)),
-                switches_hold=system.switches_hold,
-            )
+        played = run_live(
+            scenario,
+            waves(chosen),
+            run.folder / system.name.replace(" ", "-").replace(",", "").replace("'", ""),
+            unseen(scenario),
+            switches_hold=system.switches_hold,
+        )
         runs.append({"system": system.name, **judged(played)})
     return {"payload_bytes": PAYLOAD_BYTES, "notice_s": NOTICE_S, "transfers": TRANSFERS, "runs": runs}
 

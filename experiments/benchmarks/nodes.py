@@ -1,17 +1,15 @@
 """Measuring processes, each forked into a network namespace; with the process a namespace of its own and its interfaces end.
 
-A node receives orders as lines of JSON and answers each with one.
+A node receives orders, which are dictionaries, and answers each with one.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import signal
-import socket
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 from testbed.errors import CommandFailed, SetupError
@@ -19,57 +17,34 @@ from testbed.linux import CLONE_NEWNET, end_with_parent, setns, unshare
 from testbed.namespaces import NetworkNamespace
 
 NOT_FOUND = 127  # a shell's status
+FORK = multiprocessing.get_context("fork")
+
+Serve = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Node:
     """Forked process in `network`, or in a namespace of its own, that answers orders."""
 
-    def __init__(
-        self,
-        serve: Callable[[dict[str, Any]], dict[str, Any]] = lambda order: {},
-        network: NetworkNamespace | None = None,
-    ) -> None:
-        self._ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:  # the life of a node's process: it ends with its parent
-            try:
-                end_with_parent(parent)
-                lines = theirs.makefile("rw")
-                reply: dict[str, Any] = {"ready": True}
-                try:
-                    if network is None:
-                        unshare(CLONE_NEWNET)
-                    elif network.fd is not None:
-                        setns(network.fd)
-                except OSError as error:
-                    reply = {"error": f"a measuring process has no network namespace: {error}"}
-                while True:
-                    lines.write(json.dumps(reply) + "\n")
-                    lines.flush()
-                    line = lines.readline()
-                    if not line:
-                        break
-                    try:
-                        reply = serve(json.loads(line))
-                    except Exception as error:  # noqa: BLE001 - whatever it was, the parent reports it
-                        reply = {"error": repr(error)}
-            finally:
-                os._exit(0)
+    def __init__(self, serve: Serve = lambda order: {}, network: NetworkNamespace | None = None) -> None:
+        self._ours, theirs = FORK.Pipe()
+        self._process = FORK.Process(target=_obey, args=(theirs, serve, network, os.getpid()), daemon=True)
+        self._process.start()
         theirs.close()
-        self._lines = self._ours.makefile("rw")
         self.answer()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
         self.network = NetworkNamespace.of_process(self.pid)
 
     def ask(self, **order: Any) -> None:
         """Send an order; `answer` waits for its outcome."""
-        self._lines.write(json.dumps(order) + "\n")
-        self._lines.flush()
+        self._ours.send(order)
 
     def answer(self) -> dict[str, Any]:
         """Return the reply; SetupError with the node's text if it failed."""
-        line = self._lines.readline()
-        reply: dict[str, Any] = json.loads(line) if line else {"error": "a measuring process died"}
+        try:
+            reply: dict[str, Any] = self._ours.recv()
+        except (EOFError, ConnectionError):
+            reply = {"error": "a measuring process died"}
         if "error" in reply:
             raise SetupError(str(reply["error"]))
         return reply
@@ -85,13 +60,31 @@ class Node:
 
     def close(self) -> None:
         """End the process; its namespace and interfaces go with it."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._lines.close()
+        self._process.kill()
+        self._process.join()
         self._ours.close()
         if self.network.fd is not None:
             os.close(self.network.fd)
+
+
+def _obey(orders: Connection, serve: Serve, network: NetworkNamespace | None, parent: int) -> None:
+    """Live as a node's process: it ends with its parent."""
+    end_with_parent(parent)
+    try:
+        if network is None:
+            unshare(CLONE_NEWNET)
+        elif network.fd is not None:
+            setns(network.fd)
+    except OSError as error:
+        orders.send({"error": f"a measuring process has no network namespace: {error}"})
+        return
+    orders.send({})
+    while True:
+        order = orders.recv()
+        try:
+            orders.send(serve(order))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the parent reports it
+            orders.send({"error": repr(error)})
 
 
 def run_in(network: NetworkNamespace, *argv: str, text: str | None = None) -> None:

@@ -18,14 +18,12 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from controller.core.parameters import Protocol
@@ -37,7 +35,7 @@ from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.scenario.parts import Trust
 from experiments.inputs.traces.generated import generate
 from experiments.results.accounting import summarise
-from experiments.results.live_display import Live
+from experiments.results.live_display import unseen
 from experiments.worlds.played import Played
 from topologies import presets
 from topologies.scale import Scale
@@ -158,7 +156,7 @@ def play(
 
     trust = Trust(transfers, journal, standby=journal == "etcd")
     scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=trust)
-    return _figures(scenario, lambda unseen: run_live(scenario, generate(scenario), folder, unseen))
+    return _figures(run_live(scenario, generate(scenario), folder, unseen(scenario)))
 
 
 def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: int) -> dict[str, Any]:
@@ -170,14 +168,10 @@ def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: i
     scenario = replace(scenario, campus=spread(scenario.campus, machines))
     folder.mkdir(parents=True, exist_ok=True)
     with rehearsed(scenario.campus, folder) as address:
-        return _figures(
-            scenario, lambda unseen: run_on_machines(scenario, generate(scenario), folder, unseen, address=address)
-        )
+        return _figures(run_on_machines(scenario, generate(scenario), folder, unseen(scenario), address=address))
 
 
-def _figures(scenario: Scenario, played_with: Callable[[Callable[[], Live]], Played]) -> dict[str, Any]:
-    with Path(os.devnull).open("w") as nowhere:
-        played = played_with(partial(Live, scenario, Console(file=nowhere)))
+def _figures(played: Played) -> dict[str, Any]:
     summary = summarise(played.facts, played.context)
     figures: dict[str, Any] = dict(played.context.fidelity.figures)
     phases = {name: figures.pop(name) for name in list(figures) if name.startswith("up_")}

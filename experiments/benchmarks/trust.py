@@ -3,26 +3,24 @@
 Each size is played idle, and the largest goal's size at work, as `scale` plays it: half of the hosts have a job. *Plain* has no
 certificates. *Sealed* has TLS with both ends' certificates and sealed transfers. *All* also has its log in etcd and a standby;
 jobs are in their sandbox always. *Registered* is from the moment at which the campus stands to the last agent's Hello. An effect
-after commit waits for its line in the log. A whole run adds the benchmarks of transfers, starts of jobs and take-overs.
+after commit waits for its line in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
 
-from experiments.benchmarks import frame, scale
-from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, goals_of, in_fresh_process, table_of
+from experiments.benchmarks import scale
+from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, in_fresh_process, table_of, write_json
 from testbed.errors import TestbedError
 
 SIZES = (54, GOAL_HOSTS)
 IDLE_S, WORK_S, QUICK_WORK_S = 15.0, 300.0, 60.0
 WAYS = {"plain": ("plain", "sqlite"), "sealed": ("sealed", "sqlite"), "all": ("sealed", "etcd")}
 PLAYED = {"idle": ("plain", "sealed"), "work": ("plain", "all")}  # the last of each is judged
-PARTS = ("transfer", "jobs", "failover")  # `measure all` has them beside this one
 # (figure, kind of run, key, format, goals by size), on two processors
 FIGURES = (
     ("registered", "idle", "agents_registered_s", "{:.2f} s", {54: 1.6, GOAL_HOSTS: 3.5}),
@@ -35,7 +33,7 @@ FIGURES = (
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Play each size and kind, then the parts; what is done is written after each, with the reason of what fails."""
+    """Play each size and kind; what is done is written after each, with the reason of what fails."""
     lengths_s = {"idle": IDLE_S, "work": QUICK_WORK_S if run.quick else WORK_S}
     plays = [
         (hosts, kind, way)
@@ -45,24 +43,17 @@ def measure(run: Run) -> dict[str, Any]:
         if kind == "idle" or hosts == GOAL_HOSTS
     ]
     runs: list[dict[str, Any]] = []
-    found: dict[str, Any] = {"runs": runs, "parts": {}}
+    found: dict[str, Any] = {"runs": runs}
     for hosts, kind, way in run.each(plays, lambda play: " ".join(map(str, play))):
         folder = run.folder / f"{kind}-{way}-{hosts}"
-        figures = _or_why(in_fresh_process, scale.__name__, hosts, lengths_s[kind], kind, folder, *WAYS[way])
+        try:
+            figures = in_fresh_process(scale.__name__, hosts, lengths_s[kind], kind, folder, *WAYS[way])
+        except TestbedError as error:
+            figures = {"valid": False, "reasons": [str(error)], "broken": []}
         figures["faults"] = len(figures["reasons"] + figures["broken"])
         runs.append({"hosts": hosts, "kind": kind, "way": way, **figures})
-        frame.write_json(run.folder / "trust.json", found)
-    for name in PARTS if not run.quick else ():
-        found["parts"][name] = _or_why(frame.run_benchmark, name, replace(run, folder=run.folder / name))
-        frame.write_json(run.folder / "trust.json", found)
+        write_json(run.folder / "trust.json", found)
     return found
-
-
-def _or_why(work: Callable[..., Result], *words: object) -> dict[str, Any]:
-    try:
-        return dict(work(*words))
-    except TestbedError as error:
-        return {"valid": False, "reasons": [str(error)], "broken": []}
 
 
 def goals(result: Result) -> Iterator[Goal]:
@@ -75,12 +66,6 @@ def goals(result: Result) -> Iterator[Goal]:
             met = run[key] <= limit if shown and (run["valid"] or key == "faults") else None
             why = [] if met else [*run["reasons"], *run["broken"]][:1]
             yield Goal(f"{hosts} hosts: {what}", f"<= {shape.format(limit)}", "; ".join([*shown, *why]), met)
-    for name in PARTS:
-        part = result["parts"].get(name, {"reasons": ["only without --quick"]})
-        if why := part.get("reasons"):
-            yield Goal(f"measure {name}", "", why[0], None)
-        else:
-            yield from goals_of(part)
 
 
 def tables(result: Result) -> Iterator[Table | str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from rich.columns import Columns
@@ -109,6 +111,11 @@ class Live:
         )
         counts = [f"{name.replace('_', ' ')} {status.counts.get(name, 0)}" for name in COUNTS]
         return Group(clock, Text(figures, no_wrap=True), Text("jobs: " + "   ".join(counts), "dim", no_wrap=True))
+
+
+def unseen(scenario: Scenario) -> Callable[[], Live]:
+    """Return the maker of the display of a run whose figures alone are wanted."""
+    return partial(Live, scenario, Console(quiet=True, force_terminal=False))
 
 
 def _hosts(hosts: list[HostStatus]) -> RenderableType:
