@@ -35,6 +35,15 @@ class Switched:
     def __init__(self, set_s: float, set_at_s: float, agent_obeyed: bool, was_broken: bool = False) -> None:
         self.set_s, self.set_at_s, self.agent_obeyed, self.was_broken = set_s, set_at_s, agent_obeyed, was_broken
 
+    def __str__(self) -> str:
+        from topologies.units import format_duration
+
+        heard = "its agent has obeyed"
+        if not self.agent_obeyed:
+            heard = "no agent answered; the kernel's switch is set all the same"
+        broken = "; the switch had held what no command writes, and is whole again" if self.was_broken else ""
+        return f"switched in {format_duration(self.set_s)}; {heard}{broken}"
+
 
 def reclaim(
     switch_pin: Path | str, agent_socket: Path | str | None, *, notice_s: float = 0.0, grace: bool = False

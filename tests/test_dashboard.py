@@ -29,7 +29,7 @@ from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
-from experiments.dashboard.switches import OwnerRequest, Switches
+from experiments.dashboard.switches import OwnerRequest, switch
 from experiments.results.campus_layout import layout
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
@@ -393,7 +393,7 @@ def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
 
 def test_what_is_asked_of_a_switch_is_of_a_host_with_an_owner() -> None:
     owner = {"id": "c", "pid": os.getpid(), "pin_dir": "/nowhere", "hosts": ["h1"], "volunteers": ["h1"]}
-    switches = Switches(RunningCampus(owner))
+    campus = RunningCampus(owner)
     for wish in (
         OwnerRequest("h2", "reclaim"),
         OwnerRequest("h1", "reclaim", -1.0),
@@ -401,7 +401,7 @@ def test_what_is_asked_of_a_switch_is_of_a_host_with_an_owner() -> None:
         OwnerRequest("h1", "return"),
     ):
         with pytest.raises(SpecError):
-            trio.run(switches.do, wish)
+            trio.run(switch, campus, wish)
 
 
 NOBODY = 65534
@@ -440,4 +440,4 @@ def test_who_may_use_a_switch_is_said_to_one_who_may_not(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(owner.KillSwitch, "open_pinned", refused)
     with pytest.raises(SetupError, match="the switch of h1 is for root"):
-        trio.run(Switches(campus).do, OwnerRequest("h1", "reclaim"))
+        trio.run(switch, campus, OwnerRequest("h1", "reclaim"))

@@ -23,13 +23,15 @@ def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: st
         raise SpecError("--notice", notice_s, "seconds, 0 or more, less than 1e9")
     pin, socket = _switch_of(host, campus_id)
     done = owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
-    when = f"in {_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
-    return f"{host} is yours {when}: {_set_and_heard(done)}"
+    from topologies.units import format_duration
+
+    when = f"in {format_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
+    return f"{host} is yours {when}: {done}"
 
 
 def lend(host: str, campus_id: str | None = None) -> str:
     """Open a host again; return what was done, in words."""
-    return f"{host} is lent again: {_set_and_heard(owner.lend(*_switch_of(host, campus_id)))}"
+    return f"{host} is lent again: {owner.lend(*_switch_of(host, campus_id))}"
 
 
 def read_plain(words: list[str]) -> Callable[[], str] | None:
@@ -56,20 +58,6 @@ def read_plain(words: list[str]) -> Callable[[], str] | None:
     if command == "reclaim":
         return lambda: reclaim(hosts[0], notice_s, grace, campus_id)
     return lambda: lend(hosts[0], campus_id)
-
-
-def _set_and_heard(done: owner.Switched) -> str:
-    heard = "its agent has obeyed"
-    if not done.agent_obeyed:
-        heard = "no agent answered; the kernel's switch is set all the same"
-    broken = "; the switch had held what no command writes, and is whole again" if done.was_broken else ""
-    return f"switched in {_duration(done.set_s)}; {heard}{broken}"
-
-
-def _duration(duration_s: float) -> str:
-    from topologies.units import format_duration
-
-    return format_duration(duration_s)
 
 
 def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:

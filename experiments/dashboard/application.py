@@ -29,10 +29,11 @@ from bpf.errors import BpfError
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.metrics import registry
-from experiments.dashboard.switches import OwnerRequest, Switches
+from experiments.dashboard.switches import OwnerRequest, switch
 from experiments.results import pages
 from experiments.results.campus_layout import layout
 from testbed.bounds import LARGEST_INTEGER
+from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import RemoteProtocolError, SetupError, TestbedError
 from testbed.trust.authority import LIFE_S, new_key
 from testbed.trust.passes import claims_of, new_pass
@@ -75,8 +76,9 @@ class RequestRefused(Exception):
 class Application:
     """The page of a feed; `asgi` is served to those who send a `token`."""
 
-    def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
-        self._feed, self._health, self._switches = feed, health, switches
+    def __init__(self, feed: Feed, health: Health, campus: RunningCampus | None = None) -> None:
+        self._feed, self._health = feed, health
+        self._standing = campus if campus is not None and campus.volunteers else None
         self._key = new_key()
         self.registry = registry(feed, health)
         self._layout = layout(feed.source.campus)
@@ -122,7 +124,7 @@ class Application:
                     "beta": feed.source.campus.research_reserve.beta,
                     "minimum": feed.source.campus.research_reserve.minimum_bytes_per_s,
                 },
-                "switches": self._switches is not None,
+                "switches": self._standing is not None,
             }
         )
 
@@ -173,7 +175,7 @@ class Application:
 
     async def _switch(self, request: Request) -> Response:
         """Apply an owner's request."""
-        if self._switches is None:
+        if self._standing is None:
             raise RequestRefused(409, "only the page of a campus that stands has owners' switches")
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{request.headers.get('host', '')}":
@@ -187,7 +189,7 @@ class Application:
                 raise RequestRefused(413, f"at most {MAX_BODY} bytes")
         try:
             wish = msgspec.json.decode(body, type=OwnerRequest)
-            return _json({"words": await self._switches.do(wish)})
+            return _json({"words": await switch(self._standing, wish)})
         except UNDECODABLE as error:
             raise RequestRefused(400, str(error)) from None
         except SetupError as error:  # of this user, whose page it is

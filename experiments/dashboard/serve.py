@@ -24,7 +24,6 @@ from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.remote_metrics import Remote, serve_metrics
 from experiments.dashboard.sources import EventsFile, JournalSource
-from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
 from testbed import identity
 from testbed.checkpoints.files import replace_durably
@@ -96,8 +95,7 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
     campus = shown.campus
     feed = Feed(shown.source, _ended(campus))
     health = Health(campus is not None)
-    switches = Switches(campus) if campus is not None and campus.volunteers else None
-    application = Application(feed, health, switches)
+    application = Application(feed, health, campus)
     asgi: Any = application.asgi  # of Starlette's types, which are not hypercorn's
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]

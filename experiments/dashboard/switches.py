@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,42 +24,22 @@ class OwnerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notice_s: float = 0.0
 
 
-class Switches:
-    """The owners' switches of one campus."""
+async def switch(campus: RunningCampus, wish: OwnerRequest) -> str:
+    """Do an owner's request; return the result in words.
 
-    def __init__(self, campus: RunningCampus) -> None:
-        self._campus = campus
-
-    async def do(self, wish: OwnerRequest) -> str:
-        """Do an owner's request; return the result in words.
-
-        SpecError: no such request; SetupError: not by this user; BpfError: of the kernel.
-        """
-        campus, host = self._campus, wish.host
-        if host not in campus.volunteers:
-            raise SpecError("host", host, "a host with an owner")
-        if not 0.0 <= wish.notice_s <= MAX_NOTICE_S:
-            raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MAX_NOTICE_S:g}")
-        pin, socket = campus.switch_pin(host), campus.agent_socket(host)
-        if not Path(pin).exists():
-            raise SpecError("host", host, "a host with a kill-switch: this campus was built without enforcement")
-
-        def act() -> owner.Switched:
-            if wish.do == "return":
-                return owner.lend(pin, socket)
-            return owner.reclaim(pin, socket, notice_s=wish.notice_s)
-
-        done = await trio.to_thread.run_sync(act)
-        what = (
-            "is lent again"
-            if wish.do == "return"
-            else f"closes in {wish.notice_s:g} s"
-            if wish.notice_s
-            else "is closed"
-        )
-        heard = (
-            "its agent has obeyed"
-            if done.agent_obeyed
-            else "no agent answered; the kernel's switch is set all the same"
-        )
-        return f"{host} {what}: switched in {done.set_s * 1e6:.0f} µs; {heard}"
+    SpecError: no such request; SetupError: not by this user; BpfError: of the kernel.
+    """
+    host = wish.host
+    if host not in campus.volunteers:
+        raise SpecError("host", host, "a host with an owner")
+    if not 0.0 <= wish.notice_s <= MAX_NOTICE_S:
+        raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MAX_NOTICE_S:g}")
+    pin, socket = campus.switch_pin(host), campus.agent_socket(host)
+    if not Path(pin).exists():
+        raise SpecError("host", host, "a host with a kill-switch: this campus was built without enforcement")
+    if wish.do == "return":
+        act, what = partial(owner.lend, pin, socket), "is lent again"
+    else:
+        act = partial(owner.reclaim, pin, socket, notice_s=wish.notice_s)
+        what = f"closes in {wish.notice_s:g} s" if wish.notice_s else "is closed"
+    return f"{host} {what}: {await trio.to_thread.run_sync(act)}"
