@@ -41,7 +41,7 @@ $(VENV)/.apt-stock-kernel: $(VENV)/.apt
 	@touch $@
 
 # PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
-$(VENV)/.torch: $(VENV)/.ready
+$(VENV)/.torch: $(VENV)/.ready $(VENV)/.extras
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[torch]' torch==2.13.0
 	@$(hurried)
 	@touch $@
@@ -79,8 +79,8 @@ test: $(VENV)/.ready
 	tests/all.sh "$(MARKS)" $(SUDO)
 
 # of `test` and `test-extras`: what takes a core fills the waits of what takes time
-test-all: $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
-	@$(libraries)
+test-all: $(VENV)/.ready
+	$(MAKE) -j2 --output-sync $(VENV)/.apt-tests $(VENV)/.torch $(OBJECTS)
 	$(MAKE) test MARKS="not long"
 
 # tests marked `extra`: PyTorch, Chromium, bcc, Dask, the wheel

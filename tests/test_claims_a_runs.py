@@ -27,6 +27,7 @@ from experiments.worlds.virtual import simulate
 TINY_DAYS = 0.25
 OF_PAPER_A = [name for name in CLAIMS if name.startswith("A-")]
 PLAYED = [*OF_PAPER_A, "B4", "AB-queue"]
+LONGER = ("A-table4", "A-fig4", "B4")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,9 @@ def config(out: Path) -> Config:
     return Config(out, quick=True, seeds=(1, 2))
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.long) if each in LONGER else each for each in PLAYED]
+)
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("tiny")
 def test_a_claim_goes_from_runs_to_values_picture_verdict_and_pages(name: str, out: Path) -> None:

@@ -152,6 +152,7 @@ def unanswered(net: LiveCampus, pairs: list[tuple[str, str]]) -> list[tuple[str,
     return [answer for answer in answers if " 1 received" not in answer[-1]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_leads_everywhere_around_cut_trunks_and_after_all_daemons_are_killed(seed: str) -> None:
     campus, draws = fat_tree(4), random.Random(f"{seed} fat tree")

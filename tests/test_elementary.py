@@ -102,8 +102,8 @@ def here() -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "machine",
-    [OLD, NEWER, {"WITHOUT": "numba scipy polars"}, pytest.param(OLDEST, marks=pytest.mark.long)],
-    ids=["old", "newer", "without libraries", "oldest"],
+    [OLD, {"WITHOUT": "numba scipy polars"}, *(pytest.param(each, marks=pytest.mark.long) for each in (NEWER, OLDEST))],
+    ids=["old", "without libraries", "newer", "oldest"],
 )
 def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose(machine: dict[str, str], here: str) -> None:
     assert printed(machine) == here, [name for name in machine if printed({name: machine[name]}) != here]

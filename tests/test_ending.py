@@ -117,8 +117,7 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: 
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
-def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signals, tmp_path: Path) -> None:
+def test_a_command_that_works_says_that_it_was_ended(tmp_path: Path) -> None:
     out = tmp_path / "swept"
     words = ["sweep", "example:lab", "--seeds", "1:60", "--workers", "2", "--out", str(out)]
     argv = [*CLI, *words]
@@ -126,7 +125,7 @@ def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signal
         while not ((out / "runs.jsonl").exists() and (out / "runs.jsonl").stat().st_size > 0):
             assert child.poll() is None
             time.sleep(0.05)
-        child.send_signal(signum)
+        child.send_signal(signal.SIGTERM)
         told = child.stderr.read()
     assert (child.returncode, told) == (ExitStatus.INTERRUPTED, "reclaimnet: interrupted\n")
 

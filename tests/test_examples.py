@@ -27,6 +27,7 @@ LIVE = {
     "five_hundred_hosts 12": r"12 hosts and \d+ switches stand(.*\n)+rtt .*\ndown after",
     "kill_switch_latency 3": r"got in: 0 in 3 acts",
 }
+LONGER = {"my_workload": (pytest.mark.long,)}  # tests/test_own_jobs.py has a job of one's own too
 
 
 def run(words: str, folder: Path) -> str:
@@ -51,7 +52,11 @@ def test_a_program_without_root_prints_what_its_docstring_says(words: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "words", [pytest.param(words, marks=[*kernel, pytest.mark.apart, pytest.mark.campus]) for words in LIVE]
+    "words",
+    [
+        pytest.param(words, marks=[*kernel, pytest.mark.apart, pytest.mark.campus, *LONGER.get(words, ())])
+        for words in LIVE
+    ],
 )
 def test_a_program_that_builds_a_campus_prints_what_its_docstring_says(words: str, tmp_path: Path) -> None:
     printed = run(words, tmp_path)

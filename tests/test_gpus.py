@@ -118,7 +118,7 @@ def test_a_job_of_two_gpus_moves_to_a_host_with_two_free_ones_and_resumes_on_one
     assert {world.env.campus.host_by_name[host].gpus for host in hosts} == {2}
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 24))])
 def test_storms_of_jobs_with_several_gpus_keep_every_promise(seed: int) -> None:
     script, rng = storm(seed), random.Random(f"gpus {seed}")
     campus = campus_line(script).campus()

@@ -261,7 +261,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
 
 @pytest.mark.apart
 @needs_etcd
-@pytest.mark.parametrize("journal", ["sqlite", "etcd"])
+@pytest.mark.parametrize("journal", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
 def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path, journal: str) -> None:
     """No job stops for it, no checkpoint completes twice, and both journals lead to the same facts."""
     demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=18.0, seed=3)

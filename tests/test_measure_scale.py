@@ -181,6 +181,7 @@ def test_its_process_takes_its_campus_down_when_it_is_interrupted(tmp_path: Path
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_each_way_is_measured_at_each_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "GOAL_MB", 1)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -232,7 +232,7 @@ def test_a_notice_that_is_long_enough_loses_nothing() -> None:
     assert played.summary().migrations.in_time == 1
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 7))])
 def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_less(seed: int) -> None:
     scenario, trace = half_a_day(seed)
     played = run_oracle(scenario, trace)

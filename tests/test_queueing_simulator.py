@@ -131,6 +131,7 @@ def test_wrong_arguments_are_named() -> None:
         ratio(np.array([1.0]), np.array([1.0]))
 
 
+@pytest.mark.long
 def test_the_benchmark_times_each_case_and_judges_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(queue, "QUICK_JOBS", (2_000, 2_000))
     monkeypatch.setattr(queue, "ROUNDS", 1)

@@ -69,7 +69,7 @@ def of_checkpoints(campus: str) -> list[bytes]:
     return random.Random(1).sample([piece for piece in pieces if len(set(piece)) >= MIN_DISTINCT], PIECES)
 
 
-@pytest.mark.parametrize("transfers", ["sealed", "authenticated", "plain"])
+@pytest.mark.parametrize("transfers", ["sealed", "plain", pytest.param("authenticated", marks=pytest.mark.long)])
 def test_a_sniffer_on_every_cable_finds_nothing_it_knows(tmp_path: Path, transfers: str) -> None:
     """Also that it would: with plain transfers it finds every word, with authenticated ones the bytes."""
     scenario = tmp_path / "overheard.toml"

@@ -39,7 +39,9 @@ def test_a_stream_that_is_closed_is_as_an_empty_one(tmp_path: Path, streams: str
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("variables", [{}, ASCII, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "variables", [ASCII, *(pytest.param(each, marks=pytest.mark.long) for each in ({}, {"PYTHONIOENCODING": "ascii"}))]
+)
 def test_names_and_locales_that_are_not_utf8_are_no_matter(tmp_path: Path, variables: dict[str, str]) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()

@@ -28,8 +28,7 @@ for group in (run, look, change, names, agent, compare, measure, write, tend):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from experiments.results.provenance import PACKAGE, installed_version
-        from experiments.runtime.revision import revision
+        from experiments.runtime.revision import PACKAGE, installed_version, revision
 
         typer.echo(f"{PACKAGE} {installed_version()} (commit {revision()}, Python {sys.version.split()[0]})")
         raise typer.Exit

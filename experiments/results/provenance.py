@@ -15,15 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from controller.user_policies import source_of
 from experiments.inputs.scenario import Scenario, dumps
-from experiments.runtime.revision import revision
+from experiments.runtime.revision import installed_version, revision
 from topologies.reading import readable
-
-PACKAGE = "reclaimnet-testbed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +45,6 @@ class Provenance:
             value = getattr(self, name)
             if value is not None:
                 yield name.replace("_", " "), str(value)
-
-
-def installed_version() -> str:
-    """Return the version of this package, as it is installed."""
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def processor() -> str:

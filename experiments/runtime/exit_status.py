@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from typer import rich_utils
 
 from bpf.errors import BpfError
 from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
@@ -178,6 +177,8 @@ def report(error: BaseException) -> int:
             traceback.print_exception(error)
         for each in errors:
             if isinstance(each, _UsageError):
+                from typer import rich_utils  # a fifth of the time that a command takes to start
+
                 rich_utils.rich_format_error(each)
         for text in dict.fromkeys(text for _, text in ends if text is not None):  # a nursery may bring one many times
             console = Console(stderr=True, highlight=False)

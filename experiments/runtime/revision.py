@@ -1,16 +1,26 @@
-"""The text of the project: its revision in git, and its fingerprint."""
+"""The text of the project: its version, its revision in git, and its fingerprint."""
 
 from __future__ import annotations
 
 import subprocess
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bpf.caches import fingerprint
 from topologies.plugins import PROJECT
 
+PACKAGE = "reclaimnet-testbed"
 ROOT = Path(__file__).parents[2]
 BUILT_OF = Path(__file__).with_name("commit.txt")  # in wheels and sdists: setup.py
+
+
+def installed_version() -> str:
+    """Return the version of this package, as it is installed."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def revision() -> str:
