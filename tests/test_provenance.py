@@ -11,7 +11,6 @@ import typer
 from controller.user_policies import forget, source_of
 from experiments.cli import options
 from experiments.cli.run import simulate
-from experiments.results.runs.diff import write_beside
 from experiments.results.runs.folders import result_folders
 from experiments.results.runs.index import write_index
 from testbed.errors import SetupError
@@ -51,10 +50,8 @@ def test_a_result_names_its_scenario_and_its_policy_a_user_s_by_its_code(tmp_pat
     assert summary["provenance"]["policy_code"] == source_of(policy) != ""
     assert f'<h1 class="run">lab-afternoon: {policy}</h1>' in (tmp_path / "one/report.html").read_text()
     forget({"docs"})
-    page, _ = write_beside(tmp_path, [tmp_path / "one"] * 2)
     index = write_index(tmp_path, result_folders(tmp_path))
     assert f"<td>lab-afternoon</td><td>{policy}</td>" in index.read_text()
-    assert f"<span>scenario lab-afternoon</span><span>policy {policy}</span>" in page.read_text()
 
 
 HOLD = """
