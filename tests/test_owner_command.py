@@ -36,8 +36,8 @@ contextlib collections functools"""
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     made: list[tuple[Any, ...]] = []
 
-    def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
-        made.append(("reclaim", host, notice_s, grace, campus_id))
+    def reclaim(host: str, notice_s: float = 0.0, campus_id: str | None = None) -> str:
+        made.append(("reclaim", host, notice_s, campus_id))
         return "closed"
 
     def lend(host: str, campus_id: str | None = None) -> str:
@@ -56,8 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "reclaim --notice 12.5 h1",
         "reclaim h1 --notice=3",
         "reclaim h1 --notice=-4",
-        "reclaim --grace h1",
-        "reclaim h1 --campus c2 --grace --notice 1e3",
+        "reclaim h1 --campus c2 --notice 1e3",
         "reclaim h1 --notice 1 --notice 2",
         "return h1",
         "return --campus=c2 h1",
@@ -81,11 +80,9 @@ def test_the_short_way_reads_what_the_command_line_reads(words: str, calls: list
         "reclaim h1 h2",
         "reclaim h1 --notice",
         "reclaim h1 --notice soon",
-        "reclaim h1 --notice --grace",
-        "reclaim h1 --grace=yes",
+        "reclaim h1 --notice --campus",
         "reclaim h1 --campus=",
         "reclaim -- h1",
-        "return h1 --grace",
         "return h1 --notice 3",
         "return",
     ],

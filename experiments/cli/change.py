@@ -19,13 +19,12 @@ app = typer.Typer()
 def reclaim(
     host: HostName,
     notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
-    grace: Annotated[bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")] = False,
     campus: CampusId = None,
 ) -> None:
     """Take a host back by its owner's switch, even if agent and coordinator are dead."""
     from experiments.cli.owner import reclaim as run
 
-    typer.echo(run(host, notice, grace, campus))
+    typer.echo(run(host, notice, campus))
 
 
 @app.command("return", rich_help_panel=PANEL)

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
+def reclaim(host: str, notice_s: float = 0.0, campus_id: str | None = None) -> str:
     """Close a host, now or in `notice_s`; return what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more, less than 1e9")
     pin, socket = _switch_of(host, campus_id)
-    done = owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
+    done = owner.reclaim(pin, socket, notice_s=notice_s)
     from topologies.units import format_duration
 
-    when = f"in {format_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
+    when = f"in {format_duration(notice_s)}" if notice_s else "now"
     return f"{host} is yours {when}: {done}"
 
 
@@ -35,17 +35,15 @@ def lend(host: str, campus_id: str | None = None) -> str:
 
 
 def read_plain(words: list[str]) -> Callable[[], str] | None:
-    """Return the act of `reclaim HOST [--notice S] [--grace] [--campus ID]` or `return HOST [--campus ID]`, None for others."""
+    """Return the act of `reclaim HOST [--notice S] [--campus ID]` or `return HOST [--campus ID]`, None for others."""
     command, *rest = words
     valued = ("--campus", "--notice") if command == "reclaim" else ("--campus",)
-    hosts, given, grace = [], dict[str, str](), False
+    hosts, given = [], dict[str, str]()
     left = iter(rest)
     for word in left:
         name, joined, value = word.partition("=")
         if name in valued:
             given[name] = value if joined else next(left, "")
-        elif word == "--grace" and command == "reclaim":
-            grace = True
         else:
             hosts.append(word)
     if len(hosts) != 1 or any(word.startswith("-") or not word for word in (*hosts, *given.values())):
@@ -56,7 +54,7 @@ def read_plain(words: list[str]) -> Callable[[], str] | None:
         return None
     campus_id = given.get("--campus")
     if command == "reclaim":
-        return lambda: reclaim(hosts[0], notice_s, grace, campus_id)
+        return lambda: reclaim(hosts[0], notice_s, campus_id)
     return lambda: lend(hosts[0], campus_id)
 
 
