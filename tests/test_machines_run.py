@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -26,16 +27,24 @@ from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.machines import clocks
 from experiments.machines.actor import PartActor
 from experiments.machines.clocks import Offset
-from experiments.machines.conductor import Conductor, RemoteMachine, connected, found_workers, run_on_machines, together
+from experiments.machines.conductor import (
+    Conductor,
+    RemoteMachine,
+    connected,
+    found_workers,
+    join_records,
+    run_on_machines,
+    together,
+)
 from experiments.machines.part import Order
 from experiments.machines.rehearsal import certified, rehearsed, spread, variables
 from experiments.machines.trunks import crossings
 from experiments.results.history import Timed
 from experiments.results.live_display import Live
-from experiments.worlds.live.run import prepared, run_live
+from experiments.worlds.live.run import LiveRecord, prepared, run_live
 from experiments.worlds.played import Played
 from testbed import linux
-from testbed.emulation.fidelity import judge
+from testbed.emulation.fidelity import Fidelity, judge
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel
 from tests.test_machines import TWO
@@ -70,15 +79,15 @@ def test_a_campus_is_dealt_to_as_many_machines_as_it_has_buildings() -> None:
 
 def test_clocks_that_differ_are_no_fault_but_not_knowing_by_how_much_is() -> None:
     before = {"m1": Offset(0.0, 0.001, 0.0), "m2": Offset(5000.0, 0.002, 3.0)}
-    same = clocks.figures(before, before, "m1")
+    same, judged = clocks.figures(before, before, "m1")
     assert same["clock_m2_offset_s"] == 5000.0
     assert same["clock_m2_error_s"] == pytest.approx(0.003)
-    assert judge(clocks.judged(same)) == []
-    drifted = clocks.figures(before, {**before, "m2": Offset(5000.04, 0.002, 3.04)}, "m1")
-    [reason] = judge(clocks.judged(drifted))
+    assert judge(judged) == []
+    _, judged = clocks.figures(before, {**before, "m2": Offset(5000.04, 0.002, 3.04)}, "m1")
+    [reason] = judge(judged)
     assert "machine m2, by how much its clock is not known, in seconds: 0.04, allowed 0.025" in reason
-    late = clocks.figures({**before, "m2": Offset(0.0, 0.2, -400.0)}, {}, "m1")
-    assert ["clock" in reason for reason in judge(clocks.judged(late))] == [True, True]
+    _, judged = clocks.figures({**before, "m2": Offset(0.0, 0.2, -400.0)}, {}, "m1")
+    assert ["clock" in reason for reason in judge(judged)] == [True, True]
 
 
 def test_the_best_reading_of_a_clock_counts() -> None:
@@ -100,8 +109,9 @@ def test_figures_of_machines_are_added_where_they_are_amounts() -> None:
 
 
 def test_what_cannot_be_run_by_dask_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="tls://HOST:PORT"), connected("tcp://127.0.0.1:8786"):
-        pass
+    for wrong in ("tcp://127.0.0.1:8786", "tls://127.0.0.1", "127.0.0.1:8786"):
+        with pytest.raises(SpecError, match="tls://HOST:PORT"), connected(wrong):
+            pass
     scenario = demo_scenario(hosts=4, seconds=6.0)
     with pytest.raises(SpecError, match=r"\[machines\]"):
         run_on_machines(scenario, generate(scenario), tmp_path, lambda: None, address="tls://127.0.0.1:1")  # type: ignore[arg-type,return-value]
@@ -130,24 +140,94 @@ def on_loopback(folder: Path) -> Iterator[tuple[Conductor, subprocess.Popen[byte
             stack.callback(started[-1].kill)
         scenario = demo_scenario(hosts=4, seconds=6.0)
         played, trace, _ = prepared(replace(scenario, campus=spread(scenario.campus, 2)), generate(scenario))
-        order = pickle.dumps(Order("m9", played, trace, b"", {}, None, ()))
+        order = pickle.dumps(Order(played, trace, {}, machine="m9"))
         with dask.config.set(settings), connected(address) as client:
             [here] = played.campus.machines[:1]
             alone = replace(played.campus, machines=(replace(here, address="127.0.0.1", buildings=PLACES),))
             [found] = found_workers(client, alone).values()
             actor = client.submit(PartActor, order, workers=[found], actor=True, pure=False).result()
-            yield Conductor(client, [RemoteMachine("m9", actor)]), *started
+            yield Conductor(client, played.campus, [RemoteMachine("m9", actor)]), *started
+
+
+class Answer:
+    """An answer of an actor, which comes when it is let."""
+
+    def __init__(self, value: object, *, is_late: bool = False) -> None:
+        self.value, self.is_late = value, is_late
+
+    def done(self) -> bool:
+        return not self.is_late
+
+    def result(self, limit_s: float = 0.0) -> object:
+        return self.value
+
+
+class Gone:
+    """An actor whose worker was killed."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("Worker holding Actor was lost")
 
 
 def test_a_command_to_a_worker_that_was_just_lost_is_no_fault_of_the_operators() -> None:
-    class Gone:
-        def __getattr__(self, name: str) -> object:
-            raise RuntimeError("Worker holding Actor was lost")
-
     machine = RemoteMachine("m9", Gone())
     machine.tell("begin", 1.0)
     assert machine.look() == []
     assert "was lost" in machine.lost
+
+
+def test_commands_wait_for_the_exchange_under_way_so_that_none_overtakes_another() -> None:
+    sent: list[list[object]] = []
+    answer = Answer([pickle.dumps(("event", 1.0, "fact")), pickle.dumps(("run", 0))], is_late=True)
+
+    class Slow:
+        def exchange(self, commands: list[bytes]) -> Answer:
+            sent.append([pickle.loads(each)[1] for each in commands])
+            return answer
+
+    machine = RemoteMachine("m9", Slow())
+    for number in range(4):
+        machine.tell("rates", number)
+        assert machine.look() == []
+    assert sent == [[0]]
+    answer.is_late = False
+    assert machine.look() == [("event", 1.0, "fact")]
+    machine.look()
+    assert sent == [[0], [1, 2, 3]]
+    assert machine.answers == {"run": [0, 0], "ended": []}  # what passes is not kept
+
+
+def test_a_machine_that_is_lost_before_its_files_are_here_is_a_fault_of_the_run_and_judged(tmp_path: Path) -> None:
+    class There:
+        def files(self) -> Answer:
+            return Answer([("logs/coordinator.log", 4)])
+
+        def piece(self, name: str, offset: int) -> Answer:
+            return Answer(b"text")
+
+        def clocks(self) -> Answer:
+            return Answer((time.monotonic(), time.time()))
+
+    class GoneAfterOneFile(There):
+        def piece(self, name: str, offset: int) -> Answer:
+            raise OSError("connection reset")
+
+    machines = [RemoteMachine("m1", There()), RemoteMachine("m2", GoneAfterOneFile())]
+    for number, machine in enumerate(machines):
+        verdict = Fidelity(True, (), {"cpu_agents": 0.1 + number})
+        machine.answers["play"].append(LiveRecord(frozenset(), 0.0, "", 9.0, [], [], verdict, {}, []))
+    offsets = dict.fromkeys(("m1", "m2"), Offset(0.0, 0.0, 0.0))
+    conductor = Conductor(SimpleNamespace(status="running"), SCENARIO.campus, machines, clocks=offsets)
+    parts = conductor.collect("play", tmp_path)
+    assert (tmp_path / "logs/coordinator.log").read_text() == "text"
+    join_records(conductor, parts, time.monotonic() - 9.0)
+    [reason] = parts[0].fidelity.reasons
+    assert "machine m2 was lost after 9.0 s, with some of its files" in reason
+    assert parts[0].fidelity.figures["cpu_agents"] == pytest.approx(1.2)  # of both
+    assert [death.subject for death in parts[0].deaths] == ["machine m2"]
+    machines[0].actor = Gone()
+    with pytest.raises(SetupError, match="machine m1"):  # where the journal is
+        conductor.collect("play", tmp_path)
 
 
 def parts_of(worker: int) -> list[int]:
@@ -163,7 +243,7 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         [machine] = conductor.machines
         assert clocks.read_offset(lambda: machine.actor.clocks().result(20)).error_s < 1.0
         with pytest.raises(SetupError, match=r"machine m9.*'m1', 'm2'"):
-            conductor.wait([machine], "stands", 100.0)
+            conductor.wait([machine], "stands")
         with connected(conductor.client.scheduler.address) as gone:  # of an operator who is killed
             gone.submit(PartActor, b"", 1.0, actor=True, pure=False).result()
             assert len(parts_of(worker.pid)) == 1  # it waits for its order
@@ -174,11 +254,12 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         again = RemoteMachine("m9", machine.actor)
         worker.kill()
         with pytest.raises(SetupError, match="its worker was lost"):
-            Conductor(conductor.client, [again]).wait([again], "more", 100.0)
+            Conductor(conductor.client, conductor.campus, [again]).wait([again], "more")
         scheduler.kill()
         with pytest.raises(SetupError, match="the Dask scheduler was lost"):
-            Conductor(conductor.client, [again]).wait([RemoteMachine("m1", None)], "more", 100.0)
-        assert conductor.end() == 0.0
+            Conductor(conductor.client, conductor.campus, [again]).wait([RemoteMachine("m1", None)], "more")
+        conductor.end()
+        assert conductor.down_s == 0.0
 
 
 JOB = JobDraw("mine", 4_000_000, 150, 0.1, 0.2, 8e9, 0.0, 20.0)

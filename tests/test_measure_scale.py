@@ -13,10 +13,13 @@ from experiments.benchmarks.frame import Run, goals_table, in_fresh_process
 from experiments.benchmarks.snapshots import WAYS
 from experiments.inputs.scenario.scenario import heartbeat_s
 from experiments.inputs.traces.generated import generate
+from experiments.machines.rehearsal import spread
+from experiments.machines.trunks import crossings
 from testbed.emulation.safety.ledger import PIN_ROOT
 from testbed.errors import SetupError
 from tests.live_campus import needs_root, running
 from tests.shown import shown
+from topologies.units import GBIT_PER_S
 
 
 @pytest.mark.parametrize("hosts", [54, 500, 1000])
@@ -31,6 +34,16 @@ def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: in
     assert len(burst) == pytest.approx(0.05 * hosts, abs=2)
     idle = generate(scale.scale_scenario(hosts, 20.0, idle=True).played())
     assert (idle.arrivals, idle.owner_events) == ((), ())
+
+
+@pytest.mark.parametrize("machines", [2, 4])
+def test_four_machines_share_the_smallest_campus_and_each_trunk_between_them_is_measured_at_2_gbit_per_s(
+    machines: int,
+) -> None:
+    campus = spread(scale.scale_scenario(min(scale.QUICK_SIZES), 30.0, idle=False).campus, machines)
+    measured = crossings(campus)
+    assert len(measured) >= machines - 1
+    assert {crossing.rate_bytes_per_s for crossing in measured} == {2 * GBIT_PER_S}
 
 
 @pytest.mark.parametrize(

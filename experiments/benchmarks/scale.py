@@ -46,7 +46,7 @@ SIZES, QUICK_SIZES = (54, 100, 250, 500, 1000, 2000), (54, 250)
 IDLE_S, WORK_S, QUICK_WORK_S = 20.0, 90.0, 30.0  # jobs arrive over the first half minute of work
 BYTES = 1 / 400
 OUTLOOK = (64, 0.6, 0.6)  # processors, how much of them may be busy, and of the coordinator's
-HOSTS_A_BUILDING = 60
+HOSTS_A_BUILDING, MIN_BUILDINGS = 60, 4  # which four machines can share
 FULL_LOAD_HOSTS = 500  # with more, half as large a share of them has a job
 BURST_SHARE = 0.05
 # (which run, figure) -> its words, goal at 500 hosts on two processors, format; the decision is paper A's, Fig. 8
@@ -63,11 +63,12 @@ GOALS = {
 
 def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> Scenario:
     """Return a campus of so many hosts for `seconds`; half of the hosts have a job, above FULL_LOAD_HOSTS a quarter."""
-    base = demo_scenario(hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed)
+    buildings, on_demand = max(MIN_BUILDINGS, hosts // HOSTS_A_BUILDING), max(2, hosts // 100)
+    base = demo_scenario(hosts, buildings, on_demand, max(5.0, seconds), seed)
     campus = presets.three_tier(
         hosts,
-        max(3, hosts // HOSTS_A_BUILDING),
-        max(2, hosts // 100),
+        buildings,
+        on_demand,
         uplink_bytes_per_s=10 * GBIT_PER_S,
         on_demand_slots=min(1024, hosts),
         on_demand_model=presets.A6000,
@@ -250,22 +251,10 @@ def _spread_table(spread: Sequence[tuple[Result, Result]]) -> Table:
                 "yes" if each["valid"] and not each["broken"] else "no",
             )
         )
-    return table_of(
-        "The same over machines that are namespaces of this one",
-        (
-            "hosts",
-            "machines",
-            "registered",
-            "busy / on one",
-            "processors of each",
-            "slowest trunk",
-            "round trip",
-            "decision p99 / on one, ms",
-            "valid",
-        ),
-        rows,
-        "slowest trunk: measured over declared rate; round trip: the longest, of whole frames",
-    )
+    heads = ("hosts", "machines", "registered", "busy / on one", "processors of each", "slowest trunk", "round trip")
+    note = "slowest trunk: measured over declared rate; round trip: the longest, of whole frames"
+    title = "The same over machines that are namespaces of this one"
+    return table_of(title, (*heads, "decision p99 / on one, ms", "valid"), rows, note)
 
 
 def _outlook_table(runs: Sequence[Result]) -> Table:
@@ -281,19 +270,16 @@ def _outlook_table(runs: Sequence[Result]) -> Table:
         rows.append(
             (f"{hosts}", f"{1e3 * other:.2f}", f"{1e3 * own:.2f}", f"{by_machines:.0f}", f"{by_coordinator:.0f}", ends)
         )
-    return table_of(
-        "Computed, not measured: what 4 machines of 16 processors should carry",
-        (
-            "from",
-            "ms of a host, with its jobs",
-            "of the coordinator for it",
-            "hosts by processors",
-            "by coordinator",
-            "ends by",
-        ),
-        rows,
-        f"at {share:.0%} of the processors and {coordinator:.0%} of the coordinator's; ms of processor a second",
+    heads = (
+        "from",
+        "ms of a host, with its jobs",
+        "of the coordinator for it",
+        "hosts by processors",
+        "by coordinator",
+        "ends by",
     )
+    note = f"at {share:.0%} of the processors and {coordinator:.0%} of the coordinator's; ms of processor a second"
+    return table_of("Computed, not measured: what 4 machines of 16 processors should carry", heads, rows, note)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes; as many as 
 Dask = Annotated[
     str | None,
     typer.Option(
-        "--dask", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead."
+        "--dask", metavar="ADDRESS", help="A Dask scheduler, such as tls://HOST:8786, whose workers play instead."
     ),
 ]
 Json = Annotated[

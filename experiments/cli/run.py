@@ -37,6 +37,7 @@ from topologies.units import format_duration
 if TYPE_CHECKING:
     from experiments.inputs.scenario import Scenario
     from experiments.inputs.traces import Trace
+    from experiments.machines.conductor import Conductor
     from experiments.worlds.live.world import LiveWorld
 
 PANEL = "Run"
@@ -101,7 +102,7 @@ def run(
     out: Out = Path("out/run"),
     as_json: Json = False,
 ) -> int:
-    """Run a scenario of your own, live; with --dask, on the [machines] of its campus."""
+    """Run a scenario of your own, live; with --dask, on the machines of its campus."""
     described, drawn = described_with_trace(
         scenario, seed, trace or (), policy=policy, overrides=override or (), settings=settings or ()
     )
@@ -265,13 +266,11 @@ def up(
             help="An OpenFlow controller instead of the campus's own; tcp: inside the switches' namespace.",
         ),
     ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Build the part that this machine carries, of a campus with [machines].")
-    ] = None,
     script: Annotated[Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     web: Web = None,
+    dask: Dask = None,
     out: Out = Path("out/up"),
 ) -> int:
     """Build a campus and give Mininet's command line on it.
@@ -279,8 +278,11 @@ def up(
     Exit status 0: no job was submitted; 1: a promise to one was broken; 3: there is a report, which judges nothing.
     """
     from experiments.cli.dashboard import page_beside
-    from experiments.cli.up import by_hand, command_line, report_of_jobs
+    from experiments.cli.up import by_hand, command_line, command_line_of_machines, report_of_jobs
     from experiments.inputs.scenario import load
+    from experiments.inputs.traces import Trace
+    from experiments.machines.conductor import conducted
+    from experiments.machines.part import Order
     from experiments.worlds.live.world import let_owners, live_world, owners_of
     from testbed.emulation.campus import LiveCampus
     from topologies import files, presets, reading
@@ -299,31 +301,33 @@ def up(
     if fabric is not None:
         described = replace(described, campus=replace(described.campus, fabric=fabric))
     played = described.played()
+    if dask is not None and (controller or web is not None or not agents):
+        raise SpecError("--dask", dask, "nothing, with --controller, --web or --no-agents")
     if not agents:
         if web is not None:
             allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
             raise SpecError("--web", web, allowed)
-        with LiveCampus(played.campus, controller=controller, machine=machine) as net:
+        with LiveCampus(played.campus, controller=controller) as net:
             let_owners(net, owners_of(net.spec, group or {}))
             command_line(console, net, script)
         return ExitStatus.KEPT
-    stood: LiveWorld | None = None
+    stood: LiveWorld | Conductor | None = None
     status = ExitStatus.KEPT
     try:
-        with (
-            live_world(
-                played,
-                out,
-                owners=group or {},
-                controller=controller,
-                agents_per_process=agents_per_process,
-                machine=machine,
-            ) as stood,
-            stood.watched_by_a_thread(),
-            page_beside(console, stood.campus.id, web),
-        ):
-            command_line(console, stood.campus, script)
+        if dask is not None:
+            order = Order(played, Trace("by hand", (), ()), group or {}, agents_per_process)
+            with conducted(order, out, dask) as stood, stood.attended(out):
+                command_line_of_machines(console, stood, script)
+        else:
+            with (
+                live_world(
+                    played, out, owners=group or {}, controller=controller, agents_per_process=agents_per_process
+                ) as stood,
+                stood.watched_by_a_thread(),
+                page_beside(console, stood.campus.id, web),
+            ):
+                command_line(console, stood.campus, script)
     finally:
         if stood is not None:
-            status = report_of_jobs(console, out, stood, described)
+            status = report_of_jobs(console, out, stood.deaths, described)
     return status

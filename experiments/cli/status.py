@@ -34,8 +34,8 @@ class HostAndSwitch(msgspec.Struct):
 
     host: str
     coordinator: HostStatus | None
-    switch: OwnerSwitch | None  # None: not for this user
-    switch_users: str  # who may read and set it
+    switch: OwnerSwitch | None  # None: not for this user, or on another machine
+    switch_users: str  # who may read and set it here
 
 
 class CampusStatus(msgspec.Struct):
@@ -65,6 +65,7 @@ def campus_status(campus_id: str | None) -> list[CampusStatus]:
             for name, pin in pins.items()
             if pin.exists()
         ]
+        hosts += [HostAndSwitch(name, host, None, "") for name, host in known.items() if name not in pins]
         found.append(CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts))
     return found
 
@@ -82,7 +83,7 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
         host = each.coordinator
         where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
         if (switch := each.switch) is None:
-            words, dropped = f"for {each.switch_users} only", ""
+            words, dropped = f"for {each.switch_users} only" if each.switch_users else "on another machine", ""
         else:
             words = switch.mode
             dropped = f"{switch.dropped_packets} packets" if switch.dropped_packets else ""

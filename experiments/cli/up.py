@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mininet.cli import CLI
 from mininet.log import error as error_line
@@ -26,15 +30,19 @@ from experiments.results import report
 from experiments.results.events_file import write_events
 from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
-from experiments.results.run_context import FidelityRecord
+from experiments.results.run_context import Death, FidelityRecord
 from experiments.runtime.exit_status import ExitStatus
-from experiments.worlds.live.operator import JOB_LOGS
-from experiments.worlds.live.world import LiveWorld, live_row
+from experiments.worlds.live.operator import JOB_LOGS, JOURNAL
+from experiments.worlds.live.world import live_row
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.fidelity import judge
 from testbed.emulation.safety.ledger import MARK
 from testbed.own_programs import own_program
 from topologies.spec import Campus, Role
+
+if TYPE_CHECKING:
+    from experiments.machines.conductor import Conductor
 
 BY_HAND_PER_S = 1.0 / 60.0  # an owner a minute: the prior of docs/examples/training.toml
 
@@ -46,13 +54,13 @@ def by_hand(campus: Campus) -> Scenario:
     return Scenario(campus.name, campus, protocol=Protocol(prior_hazard_per_s=BY_HAND_PER_S), owners=owners)
 
 
-def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> ExitStatus:
+def report_of_jobs(console: Console, out: Path, deaths: Sequence[Death], scenario: Scenario) -> ExitStatus:
     """Write page, figures and facts of the jobs that were submitted, if any were; return the exit status.
 
     Whether the machine kept up is not judged, so the figures are marked as not to be used. An interrupt is its usual end.
     """
     try:
-        facts, damage = facts_before_damage(world.journal)
+        facts, damage = facts_before_damage(out / JOURNAL)
     except NoJournal:  # the campus was gone before its coordinator had begun a journal
         return ExitStatus.KEPT
     if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
@@ -63,7 +71,7 @@ def report_of_jobs(console: Console, out: Path, world: LiveWorld, scenario: Scen
         fidelity=FidelityRecord(
             False, ["`up` does not watch whether the machine keeps up: `run` does", *damage], watched=False
         ),
-        deaths=tuple(world.deaths),
+        deaths=tuple(deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )
     run, origin = Played(facts, context), provenance(scenario)
@@ -146,3 +154,51 @@ def command_line(console: Console, net: LiveCampus, script: Path | None) -> None
         # Mininet takes an interrupt for the end of one command, as a person at its prompt does
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
     _CommandLine(net, script=str(script) if script else None)
+
+
+def command_line_of_machines(console: Console, conductor: Conductor, script: Path | None) -> None:
+    """Read lines of a user, or of a script, until it ends: `HOST COMMAND`, or a command of `reclaimnet`, where its host is."""
+    hosts, places = conductor.campus.host_by_name, conductor.campus.machine_of
+
+    def show(news: tuple[Any, ...]) -> None:
+        match news:
+            case ("output", text):
+                sys.stdout.buffer.write(text)
+                sys.stdout.flush()
+            case ("lost", machine, why):
+                console.print(f"machine {machine}, with its hosts: {why}", soft_wrap=True)
+
+    conductor.on_news = show
+    machines = ", ".join(machine.name for machine in conductor.machines)
+    console.print(
+        f"campus [bold]{conductor.campus.name}[/bold] stands on {machines}. Type HOST COMMAND, or commands of reclaimnet "
+        "(status, jobs, submit JOB.toml, reclaim HOST 5, return HOST); exit or Ctrl-C ends it",
+        soft_wrap=True,
+    )
+    for reason in judge(conductor.judged):
+        console.print(f"[yellow]not as declared:[/yellow] {reason}", soft_wrap=True)
+    # without a buffer, in which lines would lie that `select` does not know of
+    with open(script or 0, "rb", buffering=0, closefd=script is not None) as source:
+        while True:
+            if script is None and sys.stdin.isatty():
+                console.print("reclaimnet> ", end="")
+            while not select.select([source], [], [], 0.0)[0]:
+                conductor.look()
+            if not (line := source.readline()) or line.split()[:1] in ([b"exit"], [b"quit"]):
+                return
+            command, *words = text = line.decode(errors="replace").split() or [""]
+            if command in hosts:
+                addressed = [str(hosts[word].address) if word in hosts else word for word in words]
+                conductor.run(places[command], command, addressed, {})
+            elif command:
+                with suppress(ValueError):  # a quotation without its end is left as it is
+                    text = shlex.split(line.decode(errors="replace"))
+                files = {Path(word).name: Path(word).read_bytes() for word in text if Path(word).is_file()}
+                text = [Path(word).name if Path(word).is_file() else word for word in text]
+                of_owners = command in ("reclaim", "return")
+                if command == "reclaim" and text[2:]:
+                    text[2] = f"--notice={text[2]}"
+                [near, *_] = [word for word in words if of_owners and word in hosts] + [
+                    conductor.campus.coordinator.name
+                ]
+                conductor.run(places[near], "", text, files)

@@ -1,4 +1,4 @@
-"""A Dask actor on each machine: it starts the machine's part, passes commands to it, and keeps what it answers until it is asked.
+"""A Dask actor on each machine: it starts the machine's part, passes commands to it, and keeps its answers until it is asked.
 
 It imports little, and does not unpickle what only its part needs: a worker that imports is deaf meanwhile.
 Its methods are short: a worker whose methods are not is as good as gone.
@@ -7,11 +7,13 @@ Its methods are short: a worker whose methods are not is as good as gone.
 from __future__ import annotations
 
 import pickle
+import queue
 import struct
 import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,21 +43,21 @@ class PartActor:
 
         # Dask takes it away with its worker, or when the next worker begins there if it was killed
         self._folder = tempfile.TemporaryDirectory(prefix="part-", dir=get_worker().local_directory)
-        self._said: list[bytes] = []
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         program = [*own_program("experiments.machines.part"), self._folder.name]
         self._child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         self._asked_s = time.monotonic()
         for task in (self._listen, partial(self._watch, alone_s)):
             threading.Thread(target=task, daemon=True).start()
-        self.tell(order)
+        self.exchange([order])
 
     def _listen(self) -> None:
         output = self._child.stdout
         assert output
         with suppress(OSError, struct.error):
             while size := output.read(SIZE.size):
-                self._said.append(output.read(*SIZE.unpack(size)))
-        self._said.append(pickle.dumps(("ended", self._child.wait())))
+                self._answers.put(output.read(*SIZE.unpack(size)))
+        self._answers.put(pickle.dumps(("ended", self._child.wait())))
 
     def _watch(self, alone_s: float) -> None:
         """End the part after `alone_s` without a question: Dask keeps the actors of an operator that is gone."""
@@ -63,17 +65,14 @@ class PartActor:
             time.sleep(LOOK_S)
         self.end()
 
-    def tell(self, words: bytes) -> None:
-        """Give the part a command: words, pickled."""
-        assert self._child.stdin
-        with suppress(OSError):  # it has ended, and `said` has it
-            self._child.stdin.write(words)
-            self._child.stdin.flush()
-
-    def said(self, since: int) -> list[bytes]:
-        """Return the answers of the part from the `since`th on, each pickled."""
+    def exchange(self, commands: Iterable[bytes]) -> list[bytes]:
+        """Pass commands to the part, in their order; return its answers since the last time. All are pickled."""
         self._asked_s = time.monotonic()
-        return self._said[since:]
+        assert self._child.stdin
+        with suppress(OSError, ValueError):  # it has ended, or is to: which is an answer
+            self._child.stdin.write(b"".join(commands))
+            self._child.stdin.flush()
+        return [self._answers.get() for _ in range(self._answers.qsize())]
 
     def clocks(self) -> tuple[float, float]:
         """Return CLOCK_MONOTONIC and CLOCK_REALTIME."""

@@ -7,7 +7,7 @@ at most, and by how far two clocks drift apart during the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from testbed.emulation.fidelity import Judged
@@ -37,28 +37,26 @@ def read_offset(clocks: Callable[[], tuple[float, float]]) -> Offset:
     return min(found, key=lambda each: each.error_s)
 
 
-def figures(before: Mapping[str, Offset], after: Mapping[str, Offset], first: str) -> dict[str, float]:
-    """Return each machine's clock against that of the coordinator's machine, `first`; `after`: of machines that are left."""
+def figures(
+    before: Mapping[str, Offset], after: Mapping[str, Offset], first: str
+) -> tuple[dict[str, float], list[Judged]]:
+    """Return each machine's clock against that of the coordinator's machine, `first`, and what is judged of these figures.
+
+    `after`: of machines that are left.
+    """
     told: dict[str, float] = {}
+    judged: list[Judged] = []
     base = before[first]
     for machine, offset in before.items():
-        told[f"clock_{machine}_offset_s"] = offset.monotonic_s - base.monotonic_s
-        told[f"clock_{machine}_wall_s"] = offset.wall_s - base.wall_s
+        off_s, wall_s = offset.monotonic_s - base.monotonic_s, offset.wall_s - base.wall_s
         error_s = offset.error_s + base.error_s if machine != first else 0.0
         if machine in after and first in after:
             then_s = after[machine].monotonic_s - after[first].monotonic_s
-            error_s += max(
-                0.0, abs(then_s - told[f"clock_{machine}_offset_s"]) - after[machine].error_s - after[first].error_s
-            )
-        told[f"clock_{machine}_error_s"] = error_s
-    return told
-
-
-def judged(told: Mapping[str, float]) -> Iterator[Judged]:
-    """Yield what is judged of these figures."""
-    for key, found in told.items():
-        machine = key.removeprefix("clock_").rpartition("_")[0].rpartition("_")[0]
-        if key.endswith("_error_s"):
-            yield Judged(f"machine {machine}, by how much its clock is not known, in seconds", found, MAX_ERROR_S)
-        elif key.endswith("_wall_s"):
-            yield Judged(f"machine {machine}, wall clock against the coordinator's, in seconds", abs(found), SKEW_S)
+            error_s += max(0.0, abs(then_s - off_s) - after[machine].error_s - after[first].error_s)
+        for what, found in (("offset", off_s), ("wall", wall_s), ("error", error_s)):
+            told[f"clock_{machine}_{what}_s"] = found
+        judged += [
+            Judged(f"machine {machine}, wall clock against the coordinator's, in seconds", abs(wall_s), SKEW_S),
+            Judged(f"machine {machine}, by how much its clock is not known, in seconds", error_s, MAX_ERROR_S),
+        ]
+    return told, judged

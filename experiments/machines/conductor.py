@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,12 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.machines import clocks
 from experiments.machines.actor import END_S, PartActor, machine_facts
+from experiments.machines.clocks import Offset
 from experiments.machines.part import Order
 from experiments.machines.trunks import Crossing, crossings
 from experiments.results.live_display import Live
 from experiments.results.run_context import Death
-from experiments.runtime import revision
+from experiments.runtime import engines, revision
 from experiments.worlds.live.run import LiveRecord, prepared, told
 from experiments.worlds.live.usage import PARTS
 from experiments.worlds.live.world import Owners, authority_of, clear
@@ -34,7 +37,6 @@ from testbed.emulation.fidelity import Bounds, Fidelity, Judged, LinkRate, judge
 from testbed.errors import SetupError
 from testbed.trust.channel import SKEW_S
 from topologies.errors import SpecError
-from topologies.plugins import PROJECT
 from topologies.spec import Campus
 
 if TYPE_CHECKING:
@@ -47,72 +49,83 @@ WORKERS_S = 60.0  # until all machines have a worker
 ANSWER_S, PER_HOST_S = 120.0, 0.2
 PATIENCE_S = 15.0  # for an answer of an actor: then its machine is lost
 LOOK_S = 0.05
+# of a part that are no answers: its events, the coordinator's status, rates of links, output of a user's command
+NEWS = ("event", "status", "rates", "output")
 AHEAD_S = 0.3  # the scenario begins so long after all were told when
 USED = "processors_"  # figure of a machine: how many its part kept busy
-SUMMED = (
-    "cpu_builder",
-    "cpu_coordinator",
-    "cpu_agents",
-    "cpu_jobs",
-    "cpu_research",
-    "memory_",
-)  # figures of all machines
+SUMMED = (*(f"cpu_{part}" for part in PARTS), "memory_")  # figures of all machines
 
 
 @dataclass
 class RemoteMachine:
-    """A machine of the run, and what its part has answered so far, by command."""
+    """A machine of the run: the answers of its part so far, by command, and commands that are to be sent."""
 
     name: str
     actor: Actor
     answers: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     lost: str = ""  # why
     lost_s: float = 0.0
-    _read: int = 0
+    _commands: list[bytes] = field(default_factory=list)
     _asked: ActorFuture[list[bytes]] | None = None
     _asked_s: float = 0.0
 
+    def tell(self, *words: object) -> None:
+        """Have a command sent, behind earlier ones, at the next look."""
+        self._commands.append(pickle.dumps(words))
+
     def look(self) -> list[tuple[Any, ...]]:
-        """Return what is new. Notes why the machine is lost, if it is."""
+        """Send commands and return news. Notes why the machine is lost, if it is.
+
+        One exchange at a time: two at once could overtake each other.
+        """
         if self.lost:
             return []
         try:
             if self._asked is None:
-                self._asked, self._asked_s = self.actor.said(self._read), time.monotonic()
+                self._asked, self._asked_s = self.actor.exchange(self._commands), time.monotonic()
+                self._commands = []
             if not self._asked.done():
                 if time.monotonic() - self._asked_s > PATIENCE_S:
                     raise TimeoutError
                 return []
-            new: list[tuple[Any, ...]] = list(map(pickle.loads, self._asked.result()))
-            self._asked = None
+            told: list[tuple[Any, ...]] = list(map(pickle.loads, self._asked.result()))
         except Exception as error:  # noqa: BLE001 - Dask raises what it likes of a worker that is gone
             self._lose(f"its worker was lost ({type(error).__name__})")
             return []
-        self._read += len(new)
-        for words in new:
-            self.answers[words[0]] += words[1:2] or (None,)
+        for words in told:
+            if words[0] not in NEWS:
+                self.answers[words[0]] += words[1:2] or (None,)
+        self._asked = None  # an interrupt before would have it read again
         if self.answers["ended"] and not self.answers["down"]:
             ended = f"its part ended with status {self.answers['ended'][0]}: its worker's log says why"
             self._lose((self.answers["failed"] or [ended])[0])
-        return new
+        return [words for words in told if words[0] in NEWS]
+
+    def call(self, method: str, *words: object) -> Any:
+        """Return what its actor answers. SetupError: the machine is lost."""
+        try:
+            return getattr(self.actor, method)(*words).result(PATIENCE_S)
+        except Exception as error:
+            self._lose(f"its worker was lost ({type(error).__name__})")
+            raise SetupError(f"machine {self.name}: {self.lost}") from error
 
     def _lose(self, why: str) -> None:
         self.lost, self.lost_s = why, time.monotonic()
 
-    def tell(self, *words: object) -> None:
-        """Give a command, if there is anybody."""
-        if not self.lost:
-            with suppress(Exception):  # it is lost just now, and `look` will say so
-                self.actor.tell(pickle.dumps(words))
-
 
 @dataclass
 class Conductor:
-    """A run over several machines, the coordinator's first."""
+    """A campus over several machines, the coordinator's first. `on_news` is called with each of NEWS."""
 
     client: Client
-    machines: list[RemoteMachine]
-    display: Live | None = None
+    campus: Campus
+    machines: list[RemoteMachine] = field(default_factory=list)
+    on_news: Callable[[tuple[Any, ...]], None] = lambda _: None
+    figures: dict[str, float] = field(default_factory=dict)  # of trunks
+    judged: list[Judged] = field(default_factory=list)
+    clocks: dict[str, Offset] = field(default_factory=dict)  # before anything begins
+    deaths: list[Death] = field(default_factory=list)
+    down_s: float = 0.0  # how long the slowest part took to end
 
     @property
     def first(self) -> RemoteMachine:
@@ -124,25 +137,30 @@ class Conductor:
         """The machines that are not lost."""
         return [machine for machine in self.machines if not machine.lost]
 
-    def look(self) -> None:
-        """Read the answers of the parts, show them, and forward what the coordinator is to know. SetupError: it is lost."""
-        time.sleep(LOOK_S)
+    def tell(self, *words: object) -> None:
+        """Have a command sent to all machines."""
         for machine in self.machines:
+            machine.tell(*words)
+
+    def look(self) -> None:
+        """Exchange commands and answers with the parts; forward what the coordinator is to know. SetupError: it is lost."""
+        time.sleep(LOOK_S)
+        for machine in self.left:
             for words in machine.look():
-                match words:
-                    case ("event", at_s, fact) if self.display:
-                        self.display.event(at_s, fact)
-                    case ("status", status) if self.display:
-                        self.display.update(status)
-                    case ("rates", _):
-                        self.first.tell(*words)
+                if words[0] == "rates":
+                    self.first.tell(*words)
+                else:
+                    self.on_news(words)
+            if machine.lost:
+                self.on_news(("lost", machine.name, machine.lost))
         if self.client.status != "running":
             raise SetupError("the Dask scheduler was lost: its workers end, and with them the parts of the campus")
         if self.first.lost:
             raise SetupError(f"machine {self.first.name}, which carries the coordinator: {self.first.lost}")
 
-    def wait(self, machines: Sequence[RemoteMachine], what: str, limit_s: float) -> None:
+    def wait(self, machines: Sequence[RemoteMachine], what: str) -> None:
         """Wait until all of these have answered something once more than before. SetupError: not in time, or one was lost."""
+        limit_s = ANSWER_S + PER_HOST_S * len(self.campus.hosts)
         before, end_s = [len(machine.answers[what]) for machine in machines], time.monotonic() + limit_s
         for machine, count in zip(machines, before, strict=True):
             while len(machine.answers[what]) == count:
@@ -155,86 +173,140 @@ class Conductor:
     def ask(self, machine: RemoteMachine, *words: object) -> Any:
         """Return the answer to a command."""
         machine.tell(*words)
-        self.wait([machine], str(words[0]), ANSWER_S)
+        self.wait([machine], str(words[0]))
         return machine.answers[str(words[0])][-1]
 
-    def offsets(self) -> dict[str, clocks.Offset]:
+    def offsets(self) -> dict[str, Offset]:
         """Return the clocks of the machines that are left."""
         found = {}
         for machine in self.left:
-            with suppress(Exception):  # it is lost just now, and `look` will say so
-                found[machine.name] = clocks.read_offset(lambda: machine.actor.clocks().result(PATIENCE_S))  # noqa: B023
+            with suppress(SetupError):  # it is lost just now
+                found[machine.name] = clocks.read_offset(partial(machine.call, "clocks"))
         return found
 
-    def measure(self, crossing: Crossing, campus: Campus) -> tuple[LinkRate, float]:
+    def stand(self) -> None:
+        """Wait until all parts stand; measure trunks and clocks. SetupError: one does not, or they do not reach one another."""
+        self.wait(self.machines, "stands")
+        bounds = Bounds()
+        for crossing in crossings(self.campus):
+            rate, rtt_s = self.measure(crossing)
+            self.figures[f"rate_{rate.source}_{rate.target}"] = rate.ratio
+            self.figures[f"round_trip_{rate.source}_{rate.target}_s"] = rtt_s
+            words = f"trunk {rate.source} to {rate.target} between machines, measured over declared rate"
+            self.judged.append(Judged(words, rate.ratio, bounds.rate_high, bounds.rate_low))
+        self.clocks = self.offsets()
+        for machine in self.machines:
+            if machine.lost:
+                raise SetupError(f"machine {machine.name}: {machine.lost}")
+            off_s = self.clocks[machine.name].wall_s - self.clocks[self.first.name].wall_s
+            if abs(off_s) > SKEW_S:
+                raise SetupError(
+                    f"machine {machine.name}: its wall clock is {off_s:.0f} s off the coordinator's: set it by NTP"
+                )
+
+    def measure(self, crossing: Crossing) -> tuple[LinkRate, float]:
         """Return a trunk's rate, and the round trip of a whole frame over it. SetupError: none gets through."""
         by_name = {machine.name: machine for machine in self.machines}
-        near, far = (by_name[campus.machine_of[end]] for end in (crossing.link.a, crossing.link.b))
-        pairs = [(source, str(campus.host_by_name[target].address)) for source, target in crossing.pairs]
+        near, far = (by_name[self.campus.machine_of[end]] for end in (crossing.link.a, crossing.link.b))
+        pairs = [(source, str(self.campus.host_by_name[target].address)) for source, target in crossing.pairs]
         if (rtt_s := self.ask(near, "ping", *pairs[0])) is None:
             between = f"from machine {near.name} to {far.name}"
             raise SetupError(f"frames of 1500 bytes do not get {between}: the way needs an MTU of 1550, and UDP 4789")
         self.ask(far, "receive", [target for _, target in crossing.pairs])
         self.ask(near, "send", pairs)
         taken = self.ask(far, "received")
-        for machine in (near, far):
-            self.ask(machine, "silence")
+        self.ask(near, "received")
         return crossing.rate(sum(taken)), rtt_s
 
-    def answer(self, machine: RemoteMachine, asked: ActorFuture[Any]) -> Any:
-        """Return what an actor answers. SetupError: its machine was lost."""
+    @contextmanager
+    def attended(self, out: Path) -> Iterator[None]:
+        """Let the parts run what a user types; after, their files are in `out`, and `deaths` has those of processes."""
+        self.tell("attend")
         try:
-            return asked.result(ANSWER_S)
-        except Exception as error:
-            raise SetupError(f"machine {machine.name} was lost before its files were here ({error})") from error
+            yield
+        finally:
+            self.tell("interrupt")
+            self.deaths = [death for deaths in self.collect("attend", out) for death in deaths]
 
-    def fetch(self, out: Path) -> None:
-        """Bring the files of all machines that are left; a name that two have gets the machine's before it on the second."""
+    def run(self, place: str, host: str, words: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Run a user's command on the machine of this name, and wait for its end: see `LocalPart`."""
+        [machine] = (each for each in self.machines if each.name == place)
+        if machine.lost:
+            self.on_news(("lost", machine.name, machine.lost))
+        machine.tell("run", host, words, files)
+        before = len(machine.answers["run"])
+        while not machine.lost and len(machine.answers["run"]) == before:
+            self.look()
+
+    def collect(self, what: str, out: Path) -> list[Any]:
+        """Return the answers of all that give one, once their files are here; an interrupt lets them hurry.
+
+        SetupError: the coordinator's machine is lost. Of another one, the files that came stay.
+        """
+        hurries = False
+        while any(not machine.answers[what] for machine in self.left):
+            try:
+                self.look()
+            except (KeyboardInterrupt, SystemExit):
+                if hurries:
+                    raise
+                hurries = True
+                self.tell("interrupt")
         for machine in self.left:
-            for name, size in self.answer(machine, machine.actor.files()):
-                if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-                    raise SetupError(f"machine {machine.name} offers a file of another folder: {name}")
-                path = out / name
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path = path.with_name(f"{machine.name}-{path.name}") if path.exists() else path
-                with path.open("wb") as file:
-                    while file.tell() < size and (
-                        piece := self.answer(machine, machine.actor.piece(name, file.tell()))
-                    ):
-                        file.write(piece)
+            try:
+                self._fetch(machine, out)
+            except SetupError:
+                if not machine.lost or machine is self.first:
+                    raise
+        return [machine.answers[what][0] for machine in self.machines if machine.answers[what]]
 
-    def end(self) -> float:
-        """Let all parts end; return how long the slowest took. What is lost ends by itself, as all do without a scheduler."""
+    def _fetch(self, machine: RemoteMachine, out: Path) -> None:
+        """Bring the files of a machine; a name that another had gets the machine's before it."""
+        for name, size in machine.call("files"):
+            if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+                raise SetupError(f"machine {machine.name} offers a file of another folder: {name}")
+            path = out / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = path.with_name(f"{machine.name}-{path.name}") if path.exists() else path
+            with path.open("wb") as file:
+                while file.tell() < size and (piece := machine.call("piece", name, file.tell())):
+                    file.write(piece)
+
+    def end(self) -> None:
+        """Let all parts end. What is lost ends by itself, as all do without a scheduler."""
         if self.client.status != "running":
-            return 0.0
+            return
         for machine in self.left:
-            with suppress(Exception):
-                machine.actor.end().result(PATIENCE_S)
+            with suppress(SetupError):
+                machine.call("end")
         end_s = time.monotonic() + END_S
         while time.monotonic() < end_s and any(not machine.answers["ended"] for machine in self.left):
             time.sleep(LOOK_S)
             for machine in self.left:
                 machine.look()
         for machine in self.left:
-            with suppress(Exception):
-                machine.actor.remove().result(PATIENCE_S)
-        return max((seconds for machine in self.machines for seconds in machine.answers["down"]), default=0.0)
+            with suppress(SetupError):
+                machine.call("remove")
+        self.down_s = max((seconds for machine in self.machines for seconds in machine.answers["down"]), default=0.0)
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
     """Connect to the scheduler, by the certificates of Dask's configuration. SetupError: none answers."""
-    if not address.startswith("tls://"):
+    if not re.fullmatch(r"tls://[^/\s]+:\d+", address):
         allowed = "tls://HOST:PORT (certificates: Dask's configuration): workers run as root what a scheduler sends"
         raise SpecError("--dask", address, allowed)
-    from distributed import Client
     from distributed.security import Security
 
     try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False, security=Security(), name="reclaimnet")
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise SetupError(f"{address}: no Dask scheduler answers there, by these certificates ({error})") from None
-    with client, client.as_current():
+        security = Security()
+        if not security.get_connection_args("client")["ssl_context"]:
+            raise ValueError("ca-file or client.cert is not there")
+    except (OSError, ValueError) as error:
+        found = ", ".join(map(str, (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)))
+        where = f"Dask's configuration lacks certificates in distributed.comm.tls ({found})"
+        raise SetupError(f"{address}: {where}: {error}") from None
+    with engines.scheduler(address, security, CONNECT_S) as client, client.as_current():
         yield client
 
 
@@ -244,12 +316,7 @@ def found_workers(client: Client, campus: Campus) -> dict[str, str]:
     machines = sorted(campus.machines, key=lambda machine: machine.name != home)
     end_s = time.monotonic() + WORKERS_S
     while True:
-        try:
-            facts = client.run(machine_facts, on_error="raise")
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in PROJECT:
-                raise
-            raise SetupError(f"a worker has no {error.name}: install reclaimnet-testbed there") from None
+        facts = client.run(machine_facts, on_error="raise")
         found = {
             each.name: worker
             for each in machines
@@ -260,16 +327,46 @@ def found_workers(client: Client, campus: Campus) -> dict[str, str]:
             break
         if time.monotonic() > end_s:
             lack = ", ".join(f"{each.name} ({each.address})" for each in machines if each.name not in found)
+            others = ", ".join(sorted(facts)) or "none"
             raise SetupError(
-                f"for {WORKERS_S:.0f} s the scheduler has had no worker with the address of machine {lack}"
+                f"for {WORKERS_S:.0f} s the scheduler has had no worker with the address of machine {lack}; its workers: {others}"
             )
         time.sleep(10.0 * LOOK_S)
     for name, worker in found.items():
         if facts[worker][0] != revision.program():
-            raise SetupError(f"machine {name} has another text of the project: install there what is here")
+            raise SetupError(
+                f"machine {name} has another text of the project: install this one, start its worker again"
+            )
     if len(set(found.values())) < len(found):
         raise SetupError(f"one worker has the addresses of several machines: {found}")
     return found
+
+
+@contextmanager
+def conducted(order: Order, out: Path, address: str) -> Iterator[Conductor]:
+    """Build a campus over the workers of the Dask scheduler at an address, with coordinator and agents; all is gone after.
+
+    `order`: for all machines. SetupError: one, or the scheduler, cannot carry it or is lost, once it stands the coordinator's.
+    """
+    played = order.played
+    campus = played.campus
+    if not campus.machines:
+        raise SpecError("campus", campus.name, "one with [machines], to be run by --dask")
+    keys = authority_of(played).read_bytes() if played.trust.transfers != "plain" else b""
+    with connected(address) as client:
+        workers = found_workers(client, campus)
+        out.mkdir(parents=True, exist_ok=True)
+        clear(out)
+        conductor = Conductor(client, campus)
+        try:
+            for name, worker in workers.items():
+                own = pickle.dumps(replace(order, machine=name, authority=keys))
+                actor = client.submit(PartActor, own, workers=[worker], actor=True, pure=False)
+                conductor.machines.append(RemoteMachine(name, actor.result(ANSWER_S)))
+            conductor.stand()
+            yield conductor
+        finally:
+            conductor.end()
 
 
 def run_on_machines(
@@ -283,95 +380,56 @@ def run_on_machines(
     agents_per_process: int | None = None,
     kills: Sequence[bool] = (),
 ) -> Played:
-    """Play a scenario as `run_live` does, over the workers of the Dask scheduler at an address.
-
-    SetupError: a machine, or the scheduler, cannot play it or was lost before the scenario began; later the coordinator's.
-    """
+    """Play a scenario as `run_live` does, over the workers of the Dask scheduler at an address. SetupError: as `conducted`."""
     played, played_trace, row = prepared(scenario, trace)
-    campus = played.campus
-    if not campus.machines:
-        raise SpecError("campus", campus.name, "one with [machines], to be run by --dask")
     for event in played.events:
-        if len({campus.machine_of[node] for node in event.between}) > 1:
+        if len({played.campus.machine_of[node] for node in event.between}) > 1:
             raise SpecError("events.between", list(event.between), "a link both of whose ends are on one machine")
-    out.mkdir(parents=True, exist_ok=True)
-    clear(out)
-    keys = authority_of(played).read_bytes() if played.trust.transfers != "plain" else b""
-    with connected(address) as client:
-        workers = found_workers(client, campus)
-        machines = []
-        for name, worker in workers.items():
-            order = Order(name, played, played_trace, keys, owners or {}, agents_per_process, kills)
-            actor = client.submit(PartActor, pickle.dumps(order), workers=[worker], actor=True, pure=False)
-            machines.append(RemoteMachine(name, actor.result()))
-        try:
-            with display() as shown:
-                conductor = Conductor(client, machines, shown)
-                parts = _conducted(conductor, played)
-            conductor.fetch(out)
-        finally:
-            down_s = Conductor(client, machines).end()
-    parts[0].down_s = down_s
+    with conducted(Order(played, played_trace, owners or {}, agents_per_process, kills), out, address) as conductor:
+        with display() as shown:
+
+            def show(news: tuple[Any, ...]) -> None:
+                match news:
+                    case ("event", at_s, fact):
+                        shown.event(at_s, fact)
+                    case ("status", status):
+                        shown.update(status)
+
+            conductor.on_news = show
+            offsets, [began_s] = conductor.clocks, conductor.first.answers["stands"]
+            began_s -= offsets[conductor.first.name].monotonic_s  # by the clock of this process
+            for machine in conductor.machines:
+                machine.tell("play", began_s + offsets[machine.name].monotonic_s)
+            conductor.wait(conductor.machines, "ready")
+            begins_s = time.monotonic() + AHEAD_S
+            for machine in conductor.machines:
+                machine.tell("begin", begins_s + offsets[machine.name].monotonic_s)
+            parts: list[LiveRecord] = conductor.collect("play", out)
+        join_records(conductor, parts, began_s)
+    parts[0].down_s = conductor.down_s
     return told(scenario, trace, row, out, parts)
 
 
-def _conducted(conductor: Conductor, played: Scenario) -> list[LiveRecord]:
-    """Play the scenario; return what each machine recorded, the first with figures and faults of all of them together."""
-    campus, machines, first = played.campus, conductor.machines, conductor.first
-    limit_s = ANSWER_S + PER_HOST_S * len(campus.hosts)
-    conductor.wait(machines, "stands", limit_s)
-    figures, bounds = {}, Bounds()
-    judged = []
-    for crossing in crossings(campus):
-        rate, rtt_s = conductor.measure(crossing, campus)
-        figures[f"rate_{rate.source}_{rate.target}"] = rate.ratio
-        figures[f"round_trip_{rate.source}_{rate.target}_s"] = rtt_s
-        words = f"trunk {rate.source} to {rate.target} between machines, measured over declared rate"
-        judged.append(Judged(words, rate.ratio, bounds.rate_high, bounds.rate_low))
-    before = conductor.offsets()
-    for machine in machines:
-        if machine.name not in before:
-            raise SetupError(f"machine {machine.name} was lost before its clock was read")
-        if abs(off_s := before[machine.name].wall_s - before[first.name].wall_s) > SKEW_S:
-            raise SetupError(
-                f"machine {machine.name}: its wall clock is {off_s:.0f} s off the coordinator's: set it by NTP"
-            )
-    began_s = first.answers["stands"][0]  # by its clock
-    for machine in machines:
-        machine.tell("play", began_s + before[machine.name].monotonic_s - before[first.name].monotonic_s)
-    conductor.wait(machines, "ready", limit_s)
-    begins_s = time.monotonic() + AHEAD_S
-    for machine in machines:
-        machine.tell("begin", begins_s + before[machine.name].monotonic_s)
-    is_interrupted = False
-    while any(not machine.answers["play"] for machine in conductor.left):
-        try:
-            conductor.look()
-        except (KeyboardInterrupt, SystemExit):
-            if is_interrupted:
-                raise
-            is_interrupted = True
-            for machine in conductor.left:
-                machine.tell("interrupt")
-    figures |= clocks.figures(before, conductor.offsets(), first.name)
-    here_s = began_s - before[first.name].monotonic_s  # by the clock of this process
-    reasons = judge([*judged, *clocks.judged(figures)])
-    parts: list[LiveRecord] = [machine.answers["play"][0] for machine in conductor.left]
-    for machine, part in zip(conductor.left, parts, strict=True):
-        reasons += [f"machine {machine.name}: {reason}" for reason in part.fidelity.reasons]
-    for machine in machines:
+def join_records(conductor: Conductor, parts: list[LiveRecord], began_s: float) -> None:
+    """Give the first of what machines recorded the figures and faults of all."""
+    of_clocks, judged = clocks.figures(conductor.clocks, conductor.offsets(), conductor.first.name)
+    figures, reasons = conductor.figures | of_clocks, judge([*conductor.judged, *judged])
+    telling = [machine.name for machine in conductor.machines if machine.answers["play"]]
+    for name, part in zip(telling, parts, strict=True):
+        reasons += [f"machine {name}: {reason}" for reason in part.fidelity.reasons]
+        used = [part.fidelity.figures.get(f"cpu_{kind}", 0.0) for kind in PARTS]
+        figures[f"{USED}{name}"] = math.fsum(used)
+    for machine in conductor.machines:
         if machine.lost:
-            at_s = machine.lost_s - here_s
+            at_s = machine.lost_s - began_s
+            lacks = "some of its files" if machine.name in telling else "what it measured"
             parts[0].deaths.append(Death(at_s, f"machine {machine.name}", machine.lost))
-            reasons.append(f"machine {machine.name} was lost after {at_s:.1f} s, with what it measured: {machine.lost}")
+            reasons.append(f"machine {machine.name} was lost after {at_s:.1f} s, with {lacks}: {machine.lost}")
     figures |= together([part.fidelity.figures for part in parts])
-    for machine, part in zip(conductor.left, parts, strict=True):
-        figures[f"{USED}{machine.name}"] = math.fsum(part.fidelity.figures.get(f"cpu_{kind}", 0.0) for kind in PARTS)
     parts[0].fidelity = Fidelity(not reasons, tuple(reasons), figures)
     for part in parts[1:]:
         for where, seen in part.observed.items():
             parts[0].observed[where] = parts[0].observed[where] + seen if where in parts[0].observed else seen
-    return parts
 
 
 def together(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:

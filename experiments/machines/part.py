@@ -10,10 +10,12 @@ import os
 import pickle
 import queue
 import re
+import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,15 +29,17 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.machines.actor import SIZE
 from experiments.results.live_display import Live
-from experiments.results.run_context import INTERRUPTED
+from experiments.results.run_context import INTERRUPTED, Death
 from experiments.runtime import exit_status
 from experiments.worlds.live.run import LiveRecord, LiveRun
 from experiments.worlds.live.world import LiveWorld, Owners, live_world
 from testbed.clock import MonotonicClock
 from testbed.emulation.fidelity import FidelityMonitor, receive_probe, send_probe
 from testbed.emulation.processes import ForkedProcess, ForkRequest
+from testbed.emulation.safety.ledger import MARK
 from testbed.errors import TestbedError
 from testbed.messages import Status
+from testbed.own_programs import own_program
 from testbed.trust.authority import nameless_file
 
 LOOK_S = 0.02
@@ -49,13 +53,13 @@ END = "end"
 class Order:
     """A part to build, of a scenario and a trace as played; `authority` in PEM, empty where there are no certificates."""
 
-    machine: str
     played: Scenario
     trace: Trace
-    authority: bytes = field(repr=False)
     owners: Owners
-    agents_per_process: int | None
-    kills: Sequence[bool]
+    agents_per_process: int | None = None
+    kills: Sequence[bool] = ()
+    machine: str = ""
+    authority: bytes = field(default=b"", repr=False)
 
 
 class Wire:
@@ -113,9 +117,9 @@ class PartialRun(LiveRun):
         await trio.sleep_until(self.begins_s)
         return self.begins_s
 
-    async def _tell_rates(self, rates: list[tuple[str, str, float]]) -> None:
+    def _tell_rates(self, rates: list[tuple[str, str, float]]) -> None:
         if self.world.leads:
-            await super()._tell_rates(rates)
+            super()._tell_rates(rates)
         else:
             self.wire.tell("rates", rates)
 
@@ -128,7 +132,7 @@ class PartialRun(LiveRun):
                         case ("begin", at_s):
                             self.begins_s = at_s
                         case ("rates", rates):
-                            nursery.start_soon(super()._tell_rates, rates)
+                            self._tell_rates(rates)
                         case (how, *_):
                             if how == END:  # there is nobody left
                                 self.wire.commands.put((END,))
@@ -168,20 +172,16 @@ class LocalPart:
         self.probes += self.world.campus.fork_all(requests)
 
     def received(self) -> list[float]:
-        """Return what the receivers took in each, payload bytes/s; 0: nothing came."""
+        """End a probe; return what its receivers here took in each, payload bytes/s; 0: nothing came."""
         rates = []
         for answer in self.taken:
             with answer:
                 rates.append(float(answer.read() or 0.0))
-        self.taken.clear()
-        return rates
-
-    def silence(self) -> None:
-        """End a probe."""
         for process in self.probes:
             process.kill()
             process.wait()
-        self.probes.clear()
+        self.taken, self.probes = [], []
+        return rates
 
     def play(self, started_s: float) -> LiveRecord:
         """Play the scenario's part. `started_s`: the moment by this machine's clock at which the coordinator began."""
@@ -192,6 +192,40 @@ class LocalPart:
         with monitor:
             trio.run(run.main, clock=MonotonicClock())
         return LiveRecord.of(run, monitor)
+
+    def attend(self) -> list[Death]:
+        """Run what the operator types until there is another command; return deaths. The coordinator has ended then."""
+        commands = self.wire.commands
+        with self.world.watched_by_a_thread():
+            while (words := commands.get())[0] == "run":
+                self.wire.tell("run", self._run(*words[1:]))
+            if words[0] == END:
+                commands.put(words)
+        return self.world.deaths
+
+    def _run(self, host: str, words: Sequence[str], files: Mapping[str, bytes]) -> int:
+        """Run a command in a host, or without one a command of `reclaimnet`; return its status. Any further command ends it."""
+        campus, folder = self.world.campus, self.world.out / "typed"
+        folder.mkdir(exist_ok=True)
+        for name, body in files.items():
+            (folder / name).write_bytes(body)
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipes |= {"cwd": folder, "bufsize": 0}
+        if host:
+            process = campus[host].popen(["sh", "-c", " ".join(words)], **pipes)
+        else:
+            argv = [*own_program("experiments.cli"), *words, "--campus", campus.id]
+            process = subprocess.Popen(argv, **pipes, start_new_session=True, env={**os.environ, MARK: campus.id})
+        with process.stdout as output:
+            os.set_blocking(output.fileno(), False)
+            while process.poll() is None and self.wire.commands.empty():
+                time.sleep(LOOK_S)
+                if text := output.read():
+                    self.wire.tell("output", text)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            self.wire.tell("output", output.read() or b"")
+        return int(process.wait())
 
 
 def main() -> None:

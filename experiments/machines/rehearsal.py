@@ -28,7 +28,6 @@ NETWORK = "198.18.0"  # for measurements of networks (RFC 2544)
 SCHEDULER = f"{NETWORK}.254"
 PORT = 8786
 MTU = 1600
-END_S = 10.0
 
 
 def spread(campus: Campus, machines: int) -> Campus:
@@ -124,22 +123,11 @@ def _started(
     )
     assert process.stdin
     assert process.stdout
-    last.callback(process.stdout.close)
-    last.callback(_end, process)
+    for end in (process.stdin.close, process.stdout.close, process.wait, process.kill):
+        last.callback(end)
     if process.stdout.readline() != b"there\n":
         raise SetupError(f"a {kind} of Dask does not start: {(folder / f'{kind}.log').read_text()[-400:]}")
     return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    assert process.stdin
-    process.stdin.close()
 
 
 def _ip(*commands: str, inside: str = "") -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.runtime import revision
 from experiments.runtime.tasks import Play, Task
@@ -28,6 +28,10 @@ from experiments.runtime.workers import workers
 from testbed.errors import SetupError
 from topologies.errors import SpecError
 from topologies.plugins import PROJECT
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
 
 CONNECT_S, WORKERS_S = 10.0, 60.0  # until a scheduler answers, and until it has a worker
 MAX_BYTES = 8 << 20  # of a user's modules, sent with each task
@@ -84,14 +88,9 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
     if sum(map(len, files.values())) > MAX_BYTES:
         raise SetupError(f"modules of {MAX_BYTES >> 20} MiB at most can be sent: install them on the workers")
     frame = (revision.program(), files)
-    from distributed import Client, as_completed
+    from distributed import as_completed
     from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
-
-    try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False, name="reclaimnet")
-    except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        raise SetupError(f"{address}: no Dask scheduler answers there, such as tcp://HOST:8786 ({error})") from None
 
     def play(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
         running = {
@@ -101,7 +100,7 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
         for future in as_completed(list(running), loop=client.loop):
             yield running.pop(future), future.result()
 
-    with client:
+    with scheduler(address) as client:
         try:
             client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
@@ -116,6 +115,21 @@ def _on_dask(engine: Engine) -> Iterator[Play]:
             raise SetupError(
                 f"{address}: the scheduler was lost ({error}); what was played is kept: run it again"
             ) from None
+
+
+@contextmanager
+def scheduler(address: str, security: Security | None = None, limit_s: float = CONNECT_S) -> Iterator[Client]:
+    """Connect to the Dask scheduler at an address; `security` None: as Dask's configuration has it. SetupError: none answers."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=limit_s, set_as_default=False, security=security, name="reclaimnet")
+    except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
+        secure = ", by these certificates" if security else ", such as tcp://HOST:8786"
+        raise SetupError(f"{address}: no Dask scheduler answers there{secure} ({error.__cause__ or error})") from None
+    with client:
+        try:
+            yield client
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in PROJECT:
                 raise

@@ -115,7 +115,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         planned = plan(spec, one_queue=one_queue, borrows=borrows)
         if machine is None and spec.machines:
             raise SetupError(
-                f"{spec.name} stands on {len(spec.machines)} machines: name the one whose part is built here, or `run --dask`"
+                f"{spec.name} stands on {len(spec.machines)} machines: use --dask, or name the one whose part is built here"
             )
         self._described = planned = planned if machine is None else planned.part(machine)
         if controller is not None and not isinstance(controller, str):

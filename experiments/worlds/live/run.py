@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class LiveRun:
         self.owners = OwnersAtWork(self.world)
         self.world.habits.held = self.owners.away
         self.network = NetworkWatch(self.world.campus)
+        self._rates, self._rates_to_send = trio.open_memory_channel[list[tuple[str, str, float]]](inf)
 
     async def main(self) -> None:
         """Run until the time is over, or a signal interrupts."""
@@ -84,6 +86,7 @@ class LiveRun:
                 nursery.start_soon(self._watch_facts)
                 nursery.start_soon(self._submit_all, begin_s)
                 nursery.start_soon(self._poll_status)
+                nursery.start_soon(self._send_rates)
                 nursery.start_soon(self._kill_leaders, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
             here = [each for each in (*away, *self.trace.owner_events) if each.host in self.world.owner_hosts]
@@ -101,9 +104,13 @@ class LiveRun:
         """Return the moment at which the scenario begins."""
         return trio.current_time()
 
-    async def _tell_rates(self, rates: list[tuple[str, str, float]]) -> None:
-        """Send rates of links, as they are now, to the coordinator."""
-        await self._talk(partial(Operator.change_links, rates=rates))
+    def _tell_rates(self, rates: list[tuple[str, str, float]]) -> None:
+        """Have rates of links, as they are now, sent to the coordinator, behind earlier ones."""
+        self._rates.send_nowait(rates)
+
+    async def _send_rates(self) -> None:
+        async for rates in self._rates_to_send:
+            await self._talk(partial(Operator.change_links, rates=rates))
 
     async def _wait_for_agents(self) -> None:
         """Wait until every agent has registered; SetupError if they do not in time."""
@@ -178,14 +185,14 @@ class LiveRun:
         if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
             return  # its controller reports it, when its tables follow
         if event.rate_bytes_per_s is not None or event.up is not None:
-            await self._tell_rates(present_rates(campus.plan.cable_between(a, b)))
+            self._tell_rates(present_rates(campus.plan.cable_between(a, b)))
 
     async def _watch_network(self) -> None:
         """Send the switches' events to the coordinator, as they are seen."""
         while self.network.has_work:
             changed = await trio.to_thread.run_sync(self.network.changed)
             if changed:
-                await self._tell_rates(changed)
+                self._tell_rates(changed)
             await trio.sleep(LOOK_S)
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:

@@ -446,8 +446,6 @@ def live_world(
         let_owners(campus, groups)
         world = LiveWorld(scenario, campus, out, campus.make_directory(DATA_ROOT), groups, agents_per_process)
         if scenario.trust.transfers != "plain":
-            if scenario.campus.machines and scenario.trust.authority is None:
-                raise SpecError("trust.authority", None, "a file of `reclaimnet ca init`, the same on all machines")
             world.authority = authority_of(scenario)
         try:
             world.start_processes()
