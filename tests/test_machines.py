@@ -280,6 +280,7 @@ class TestKernel:
             inside(pids[0], "ip link set lo up")
             there = ["nsenter", f"--net=/proc/{pids[0]}/ns/net"]
             begun([*there, *scheduler, "--no-dashboard"])
+            begun(["nsenter", f"--net=/proc/{pids[1]}/ns/net", "sleep", "600"])  # the cable outlives the machine
             for machine in machines:
                 machine.stdin.write("go\n")
                 machine.stdin.flush()
