@@ -249,7 +249,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
     record = json.loads((tmp_path / "compare.json").read_text())
     assert record["jobs"] == 5, text
     assert '"holder":"server"' in (tmp_path / "events.jsonl").read_text()  # the head node has an agent of its own
-    assert all(quantity["name"] in text for quantity in record["quantities"])
+    assert all(quantity["name"][:30] in text for quantity in record["quantities"])  # a long one is on two lines
     assert all((tmp_path / name).exists() for name in ("report.html", "virtual/report.html", "virtual/events.jsonl"))
     if record["not_to_be_believed"]:
         assert status == 3
