@@ -128,8 +128,9 @@ class Candidate:
 
     def __init__(self, config: CoordinatorConfig, journal: Journal) -> None:
         self.config, self.journal, self.leads = config, journal, False
-        origin = journal.origin() or journal.found(_origin(config))
-        check_origin(origin, _origin(config), config.journal)
+        mine = _origin(config)  # a campus of hundreds as text
+        origin = journal.origin() or journal.found(mine)
+        check_origin(origin, mine, config.journal)
         # the very program that wrote the journal decides the same, unless something else has changed it
         same = origin.get("program") == program()
         self.replay = JournalReplay(journal, _core(config), DamagedJournal if same else SetupError)

@@ -33,13 +33,13 @@ class Codec(Generic[M]):
     `union_type` is a tagged Struct or a union of tagged Structs; both ends must be given the same one.
     """
 
-    __slots__ = ("_encoder", "_members", "max_bytes", "union_type")
+    __slots__ = ("_decoder", "_encoder", "_members", "max_bytes")
 
     def __init__(self, union_type: Any, max_bytes: int = MAX_BYTES) -> None:
-        self.union_type = union_type
         self.max_bytes = max_bytes
         self._members = frozenset(get_args(union_type) or (union_type,))
         self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union_type)
 
     def encode(self, message: M) -> bytes:
         """Return the frame of a message.
@@ -61,7 +61,7 @@ class Codec(Generic[M]):
 
     def decoder(self) -> Decoder[M]:
         """Return a new decoder, for one connection."""
-        return Decoder(self.union_type, self.max_bytes)
+        return Decoder(self._decoder, self.max_bytes)
 
     def decode(self, frame: bytes) -> M:
         """Return the message of a frame that came alone. Raises RemoteProtocolError."""
@@ -78,8 +78,8 @@ class Decoder(Generic[M]):
 
     __slots__ = ("_buffer", "_decoder", "max_bytes")
 
-    def __init__(self, union_type: Any, max_bytes: int) -> None:
-        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union_type)
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M], max_bytes: int) -> None:
+        self._decoder = decoder
         self.max_bytes = max_bytes
         self._buffer = bytearray()
 

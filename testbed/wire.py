@@ -20,6 +20,7 @@ from testbed.framing import MAX_BYTES, VERSION, Codec, Decoder, M
 __all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder", "MessageStream"]
 
 RECEIVE_BYTES: Final = 1 << 16
+SENT_TOGETHER: Final = 16  # messages behind one that wait as well: each write to a conversation is some work for both ends
 
 
 class MessageStream(trio.abc.Stream):
@@ -91,13 +92,13 @@ class Channel(Generic[M]):
         self._sending = trio.Lock()
         self._cut_off = False
 
-    async def send(self, message: M) -> None:
-        """Send one message, whole: concurrent calls take turns.
+    async def send(self, *messages: M) -> None:
+        """Send messages, whole: concurrent calls take turns.
 
         Raises LocalProtocolError (nothing sent, the channel still good) and the stream's errors. A send that was cancelled
         may have left half a frame on the wire, so afterwards the channel sends no more: BrokenResourceError.
         """
-        frame = self._codec.encode(message)
+        frames = b"".join(map(self._codec.encode, messages))
         try:
             self._sending.acquire_nowait()
         except trio.WouldBlock:
@@ -107,7 +108,7 @@ class Channel(Generic[M]):
                 raise trio.BrokenResourceError("an earlier message was cut off while it was sent")
             await trio.lowlevel.checkpoint_if_cancelled()  # while nothing of it is sent
             self._cut_off = True
-            await self.stream.send_all(frame)
+            await self.stream.send_all(frames)
             self._cut_off = False
         finally:
             self._sending.release()
@@ -115,7 +116,8 @@ class Channel(Generic[M]):
     async def send_each(self, messages: trio.MemoryReceiveChannel[M]) -> None:
         """Send what arrives in memory, in order, until that channel's other end is closed."""
         async for message in messages:
-            await self.send(message)
+            waiting = min(messages.statistics().current_buffer_used, SENT_TOGETHER)
+            await self.send(message, *[messages.receive_nowait() for _ in range(waiting)])
 
     async def receive(self) -> M | None:
         """Return the next message; None when the peer has closed between two frames.

@@ -1,7 +1,7 @@
 """Completed checkpoints of many jobs in one directory, found by job and sequence, shared by content.
 
-    ROOT/.lock                    held while the store is open
-    ROOT/.scratch/                snapshots before they are taken in; emptied at every start
+    ROOT/                         locked while the store is open
+    ROOT/.scratch/                snapshots before they are taken in; gone at every start
     ROOT/.quarantine/             files that were wrong when the store was opened (`recovery.py`); nothing reads them
     ROOT/JOB/SEQUENCE.payload     the bytes
     ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
@@ -67,13 +67,12 @@ class CheckpointStore:
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
-        self._lock_file = _locked(root / ".lock")
+        self._lock_file = _locked(root)
         with ExitStack() as undo:
             undo.callback(os.close, self._lock_file)
             self._scratch = root / ".scratch"
-            shutil.rmtree(self._scratch, ignore_errors=True)
             # what a job of a killed agent writes meanwhile stays until the next start
-            self._scratch.mkdir(exist_ok=True)
+            shutil.rmtree(self._scratch, ignore_errors=True)
             self._manifests, self.damaged = recover(root)
             undo.pop_all()
 
@@ -120,6 +119,7 @@ class CheckpointStore:
         """Return a path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
         check_job(job)
         self._make_room()
+        self._scratch.mkdir(exist_ok=True)
         return self._scratch / f"{job}.{sequence}"
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
@@ -353,13 +353,13 @@ def _hashes(fd: int, size_bytes: int, chunk_bytes: int) -> list[bytes]:
     return [hash_span(fd, start, min(chunk_bytes, size_bytes - start), buffer) for start in starts]
 
 
-def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _locked(folder: Path) -> int:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise StoreInUse(f"{path.parent}: another process has this store open") from error
+        raise StoreInUse(f"{folder}: another process has this store open") from error
     return fd

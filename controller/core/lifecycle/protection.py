@@ -61,6 +61,9 @@ def plan_checkpoints(cluster: Cluster) -> tuple[list[JobState], Floats]:
     for job in jobs:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
+    if not protected:  # as while hundreds of hosts register
+        cluster.plan_stale, cluster.rates_stale = False, True
+        return protected, np.empty(0)
     plans = _plan(cluster, protected)
     rates, infeasible = plans.rates_bytes_per_s.tolist(), plans.infeasible.tolist()
     for job, rate, endangered in zip(protected, rates, infeasible, strict=True):

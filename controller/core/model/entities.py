@@ -267,7 +267,7 @@ class HostState:
     @property
     def taken_gpus(self) -> int:
         """GPUs that are used or reserved."""
-        return sum(self.jobs.values())
+        return sum(self.jobs.values()) if self.jobs else 0
 
     @property
     def free_gpus(self) -> int:

@@ -49,7 +49,7 @@ LOG = logger("run")
 STATUS_PERIOD_S = 0.5
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
-ASK_PER_HOST_S = 0.0005
+ASK_PER_HOST_S = 0.001
 
 
 @dataclass

@@ -30,7 +30,7 @@ from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
 from controller.persistence.etcd import ADDRESS, PROGRAM, leading, log_credentials, member, member_files
 from controller.process import CoordinatorConfig, run_coordinator
-from controller.warm_up import compile_once
+from controller.warm_up import compile_once, rehearse
 from experiments.inputs.scenario import Scenario
 from experiments.results.run_context import COORDINATORS, Death
 from experiments.worlds.live import probe, research
@@ -441,6 +441,7 @@ def live_world(
     out.mkdir(parents=True, exist_ok=True)
     clear(out)
     compile_once()
+    rehearse(scenario.protocol.policy)  # each coordinator is forked from here, and need not load that machine code
     build()
     with planned as campus:
         let_owners(campus, groups)

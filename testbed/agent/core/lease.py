@@ -42,10 +42,12 @@ class Lease:
         """Forget the heartbeats of another connection, whose acknowledgements count no more: Hello is being sent."""
         self.unacknowledged = {0: now_s}
 
-    def welcome(self, message: Welcome, now_s: float) -> list[do.Effect]:
-        """Begin heartbeats at once, since the agent is registered; the first lease runs from Hello."""
-        self.lease_s, self.heartbeat_s, self.heartbeat_at_s = message.lease_s, message.heartbeat_s, now_s
-        self.pace_s = self.heartbeat_s
+    def welcome(self, message: Welcome, now_s: float, *, idle: bool) -> list[do.Effect]:
+        """Begin heartbeats, since the agent is registered; the first lease runs from Hello, which is as good as an idle one."""
+        self.lease_s, self.heartbeat_s = message.lease_s, message.heartbeat_s
+        self._wait(now_s, idle=idle)
+        if not idle:
+            self.heartbeat_at_s = now_s
         return self.acknowledged(0, now_s)
 
     def lost(self) -> None:
@@ -65,8 +67,7 @@ class Lease:
     def beat(self, claims: list[JobClaim], now_s: float, *, idle: bool) -> list[do.Effect]:
         """Send a heartbeat with what was counted since the last one; `idle`: the host runs nothing and sends nothing."""
         self.number += 1
-        self.pace_s = max(self.heartbeat_s, IDLE_SHARE * self.lease_s) if idle else self.heartbeat_s
-        self.heartbeat_at_s = now_s + self.pace_s
+        self._wait(now_s, idle=idle)
         self.unacknowledged[self.number] = now_s
         sampled = self.sampled or ev.Sampled({}, [], None, 0.0)
         samples, self.samples = self.samples, []
@@ -74,6 +75,10 @@ class Lease:
         counted = sampled.classes, sampled.flows, samples, self.lagged_s
         self.lagged_s = 0.0
         return [do.Send(Heartbeat(self.number, claims, *counted, self.answered_s))]
+
+    def _wait(self, now_s: float, *, idle: bool) -> None:
+        self.pace_s = max(self.heartbeat_s, IDLE_SHARE * self.lease_s) if idle else self.heartbeat_s
+        self.heartbeat_at_s = now_s + self.pace_s
 
     def busy(self, now_s: float) -> None:
         """Set the usual pace for the next heartbeat: a job begins here."""
