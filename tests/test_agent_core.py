@@ -81,14 +81,15 @@ def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent()
 
 
 def test_acknowledgement_counts_once_not_after_a_later_one_and_not_on_another_connection() -> None:
-    core = agent()  # 1 was sent with Welcome
+    core = agent()
     core.handle(ev.Woke(), 11.7)
-    assert ordered(core, m.HeartbeatAck(2), 11.8) == [do.ExtendLease(11.7 + LEASE_S)]
-    assert ordered(core, m.HeartbeatAck(2), 11.8) == ordered(core, m.HeartbeatAck(1), 11.9) == []
     core.handle(ev.Woke(), 13.2)
-    core.handle(ev.Disconnected(), 13.3)
-    core.handle(ev.Connected(), 13.4)
-    assert ordered(core, m.HeartbeatAck(3), 13.5) == []
+    assert ordered(core, m.HeartbeatAck(2), 13.3) == [do.ExtendLease(13.2 + LEASE_S)]
+    assert ordered(core, m.HeartbeatAck(2), 13.3) == ordered(core, m.HeartbeatAck(1), 13.4) == []
+    core.handle(ev.Woke(), 14.7)
+    core.handle(ev.Disconnected(), 14.8)
+    core.handle(ev.Connected(), 14.9)
+    assert ordered(core, m.HeartbeatAck(3), 15.0) == []
 
 
 def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_there() -> None:
@@ -98,6 +99,15 @@ def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_th
     assert core.lease.heartbeat_at_s == pytest.approx(11.5), "the usual pace from now on"
     core.handle(ev.Woke(), 11.5)
     assert core.lease.heartbeat_at_s == pytest.approx(12.5)
+
+
+@pytest.mark.parametrize(("welcomed_s", "runs", "beats"), [(10.2, False, 0), (10.2, True, 1), (12.9, False, 1)])
+def test_hello_of_an_idle_host_is_a_heartbeat_unless_its_lease_has_run_for_long(
+    welcomed_s: float, runs: bool, beats: int
+) -> None:
+    core = running() if runs else AgentCore("h1", 1, 7200)
+    core.handle(ev.Connected(), 10.0)
+    assert len(said(ordered(core, m.Welcome(LEASE_S, 1.0), welcomed_s), m.Heartbeat)) == beats
 
 
 def test_the_longest_that_counters_were_late_is_told_once() -> None:
@@ -120,7 +130,8 @@ def test_the_last_samples_that_no_connection_carried_are_sent_on_the_next() -> N
     for number in range(150):
         core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, number, 0, 0), 0.0), 10.0)
     core.handle(ev.Connected(), 10.1)
-    [beat] = said(ordered(core, m.Welcome(LEASE_S, 1.0), 10.2), m.Heartbeat)
+    ordered(core, m.Welcome(LEASE_S, 1.0), 10.2)
+    [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
     assert [sample.migration_bytes for sample in beat.samples] == list(range(50, 150))
 
 
