@@ -82,16 +82,16 @@ class Identity:
 
     credentials: Credentials
     denied: dict[str, float] = field(default_factory=dict)
-    # under way: the peer's name, and from when on its certificate is good
-    _peers: WeakKeyDictionary[trio.SSLStream[trio.abc.Stream], tuple[str, str]] = field(
+    # under way: the peer's name, and when its certificate was issued
+    _peers: WeakKeyDictionary[trio.SSLStream[trio.abc.Stream], tuple[str, float]] = field(
         default_factory=WeakKeyDictionary
     )
 
     def deny(self, denied: dict[str, float]) -> None:
         """Deny these names and no others, and cut the conversations with them that are under way."""
         self.denied = denied
-        for stream, peer in [*self._peers.items()]:
-            if self._is_denied(*peer):
+        for stream, (name, issued_s) in [*self._peers.items()]:
+            if issued_s <= denied.get(name, 0.0):
                 with suppress(OSError):  # it has ended
                     socket_beneath(stream).shutdown(socket.SHUT_RDWR)
 
@@ -103,14 +103,11 @@ class Identity:
         name, certificate = peer_name(stream), stream.getpeercert()
         if name.campus != self.name.campus or name.role not in roles:
             raise RemoteProtocolError(f"{name} has no business here")
-        peer = str(name), str(certificate["notBefore"])
-        if self._is_denied(*peer):
+        issued_s = ssl.cert_time_to_seconds(str(certificate["notBefore"])) + SKEW_S
+        if issued_s <= self.denied.get(str(name), 0.0):
             raise RemoteProtocolError(f"{name} was revoked")
-        self._peers[stream] = peer
+        self._peers[stream] = str(name), issued_s
         return name
-
-    def _is_denied(self, name: str, good_from: str) -> bool:
-        return name in self.denied and ssl.cert_time_to_seconds(good_from) + SKEW_S <= self.denied[name]
 
     def renew(self, credentials: Credentials) -> None:
         """Show another certificate, or trust other authorities, on connections made from now on."""

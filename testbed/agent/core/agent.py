@@ -151,7 +151,7 @@ class AgentCore:
         match message:
             case m.Welcome():
                 self.announced.clear()
-                return self.lease.welcome(message, now_s, idle=self._idle)
+                return self.lease.welcome(message, now_s, idle=not (self.running or self.sends.table))
             case m.HeartbeatAck(number=number):
                 return self.lease.acknowledged(number, now_s)
             case m.StartJob():
@@ -392,12 +392,9 @@ class AgentCore:
         running = self.running.get(job)
         return running if running is not None and running.attempt == attempt else None
 
-    @property
-    def _idle(self) -> bool:
-        return not (self.running or self.sends.table)
-
     def _beat(self, now_s: float) -> list[do.Effect]:
-        return self.lease.beat(self._claims(), now_s, idle=self._idle)
+        idle = not (self.running or self.sends.table)
+        return self.lease.beat(self._claims(), now_s, idle=idle)
 
     def _claims(self) -> list[m.JobClaim]:
         return [job.claim for _, job in sorted(self.running.items())]

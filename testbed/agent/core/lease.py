@@ -43,10 +43,7 @@ class Lease:
         self.unacknowledged = {0: now_s}
 
     def welcome(self, message: Welcome, now_s: float, *, idle: bool) -> list[do.Effect]:
-        """Begin heartbeats, since the agent is registered: at once, but of an idle host a Hello that was soon answered is one.
-
-        The first lease runs from Hello, and may be over by now.
-        """
+        """Begin heartbeats, since the agent is registered: at once, unless it is idle and Hello was as good as one."""
         self.lease_s, self.heartbeat_s = message.lease_s, message.heartbeat_s
         self._wait(now_s, idle=idle)
         if not idle or now_s - self.unacknowledged.get(0, -inf) > self.heartbeat_s:
