@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -214,6 +215,33 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         signs.clear()
         await trio.sleep(0.1)
         assert owner.look(switch).mode is Mode.ISOLATE
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_library_of_gpus_that_does_not_answer_keeps_one_thread_and_the_agent_none(
+    pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers, asked = threading.Event(), list[machine.Gpus]()
+
+    def presence(gpus: machine.Gpus) -> list[str]:
+        asked.append(gpus)
+        answers.wait(10.0)
+        return ["a process on a GPU"]
+
+    monkeypatch.setattr(machine, "presence", presence)
+    monkeypatch.setattr(agent, "BY_PRESENCE", tmp_path / "taken")
+    monkeypatch.setattr(agent, "LOOK_S", 0.01)
+    monkeypatch.setattr(machine, "ANSWER_S", 0.02)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.follow_owner, pins / "switch", 0.0)
+        with trio.fail_after(5.0):
+            while caplog.text.count("the owner cannot be seen") < 3:
+                await trio.sleep(0.01)
+        assert len(asked) == 1
+        answers.set()
+        with trio.fail_after(5.0):
+            while owner.look(pins / "switch").mode is not Mode.ISOLATE:
+                await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -166,6 +167,20 @@ def test_the_unit_exposes_little(service: Service, exposure: int, tmp_path: Path
         text=True,
     )
     assert answer.returncode == 0, answer.stdout[-300:] + answer.stderr
+
+
+@pytest.mark.parametrize("service", [AGENT, COORDINATING], ids=["agent", "coordinator"])
+def test_the_unit_begins_a_python_whose_folder_has_a_space_and_a_percent_sign(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "100%c tools" / "python3"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    path = tmp_path / service.unit
+    path.write_text(service.text())
+    answer = subprocess.run(["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (0, "")
 
 
 @in_container

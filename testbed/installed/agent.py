@@ -115,12 +115,16 @@ async def follow_owner(switch: Path, notice_s: float) -> None:
 
     What the owner has set by hand stays as it is.
     """
-    gpus, was_there = machine.Gpus(), False
+    gpus, was_there = None, False
+    # one thread: NVML may never answer
+    in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
     while True:
         try:
-            signs = await trio.to_thread.run_sync(machine.presence, gpus)
-        except SetupError as error:  # so nobody has come, and nobody has left
-            LOG.warning("the owner cannot be seen: %s", error)
+            with trio.fail_after(2.0 * machine.ANSWER_S):
+                gpus = gpus or await in_thread(machine.Gpus)
+                signs = await in_thread(machine.presence, gpus)
+        except (SetupError, trio.TooSlowError) as error:  # so nobody has come, and nobody has left
+            LOG.warning("the owner cannot be seen: %r", error)
         else:
             set_now = owner.look(switch)
             if signs and set_now.mode is Mode.OFF and not was_there:

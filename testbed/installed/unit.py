@@ -36,8 +36,8 @@ class Service:
         return self._file.exists() or self.state.exists()
 
     def text(self) -> str:
-        """Return the text of its unit."""
-        return Path(__file__).with_name(self.unit).read_text().replace("@PYTHON@", sys.executable)
+        """Return the text of its unit, where % begins what systemd fills in."""
+        return Path(__file__).with_name(self.unit).read_text().replace("@PYTHON@", sys.executable.replace("%", "%%"))
 
     def check(self) -> None:
         """Raise SetupError unless it can be installed here."""
