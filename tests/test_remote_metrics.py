@@ -129,6 +129,15 @@ async def test_metrics_are_refused_to_all_others_and_that_is_logged(
         assert await served.answer(served.context())
 
 
+async def test_another_authority_of_the_campus_is_followed(served: Served, tmp_path: Path) -> None:
+    before = served.context()
+    served.authority = served.authority.successor()
+    served.authority.save(tmp_path / "authority.pem")
+    served.authority.other = None  # the client trusts the new one alone
+    assert await served.answer(served.context())
+    assert not await served.answer(before), "it verifies by the old one"
+
+
 async def test_an_operator_that_is_revoked_reads_no_more_metrics(served: Served) -> None:
     context = served.context()
     assert await served.answer(context)

@@ -38,6 +38,9 @@ async def serve_metrics(
     async def answer(stream: trio.SocketStream) -> None:
         began_s = time.time() - feed.now_s
         identity.deny({name: began_s + at_s for name, at_s in feed.revoked.items()})
+        with suppress(SetupError):  # its file has gone
+            if (issuer := Authority.load(authority)).trusted != identity.credentials.trusted:
+                identity.renew(issuer.credentials(name, AUTHORITY_LIFE_S, address))
         with suppress(*ENDS):
             async with stream, door.entering(stream, source_of(stream)) as (words, _):
                 with trio.move_on_after(PATIENCE_S):
