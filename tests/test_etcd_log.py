@@ -1,6 +1,7 @@
 """The log in etcd: a line is created once, a member that dies is not waited for, what is not known is looked up."""
 
 import errno
+import json
 import ssl
 import time
 from collections.abc import Iterator
@@ -8,9 +9,12 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
@@ -19,6 +23,8 @@ from controller.persistence.etcd import EtcdLog
 from controller.persistence.journal import set_aside
 from controller.persistence.lines import Deposed, Entry, LogLine, Missed
 from controller.process import Candidate, CoordinatorConfig, _resumed
+from experiments.cli.main import app
+from experiments.worlds.live.installed import InstalledCoordinator
 from testbed import messages as m
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Credentials, Name, PartyRole
@@ -236,13 +242,24 @@ def test_a_log_does_not_fill_though_nobody_else_reads_it(
         assert 5 <= len(list(log.follow(log.number - 5))) <= 11
 
 
-def test_a_log_that_is_full_says_so(small: Members) -> None:
+def test_a_log_that_is_full_says_so(small: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert etcd.alarms() == set()
     with closing(small.log("1")) as log:
         log.seize(1)
         with pytest.raises(OSError, match=r"etcd's quota of 9000000 bytes is spent \(its alarm NOSPACE\)") as error:
             for number in range(40):
                 log.append([Entry(float(number), LARGE)])
         assert error.value.errno == errno.ENOSPC
+    answer = CliRunner().invoke(app, ["doctor", "--json"])
+    [row] = [each for each in json.loads(answer.stdout)["capabilities"] if each["name"] == "etcd without an alarm"]
+    assert (row["present"], row["detail"]) == (False, "NOSPACE")
+    monkeypatch.setattr(etcd, "PROGRAM", "another")  # its processes are passed over
+    assert etcd.alarms() == set()
+    mine, file = small.credentials, tmp_path / "coordinator.json"
+    monkeypatch.setattr(etcd, "Service", lambda _: SimpleNamespace(kept=file))
+    kept = InstalledCoordinator("", b"", small.addresses, [mine.trusted, mine.certificate, mine.key])
+    file.write_bytes(msgspec.json.encode(kept))
+    assert etcd.alarms() == {"NOSPACE"}
 
 
 # ---------------------------------------------------------------- coordinators whose journal is gone

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import secrets
 import time
 from base64 import b64decode, b64encode
@@ -26,6 +27,8 @@ import msgspec
 
 from controller.core.model.events import Event
 from controller.persistence.lines import Deposed, Entry, LogLine, Missed
+from testbed.installed.unit import Service
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.trust.authority import AUTHORITY_LIFE_S, Authority, nameless_file
 from testbed.trust.channel import Credentials, Identity, Name, PartyRole
 
@@ -85,7 +88,7 @@ class EtcdLog:
         self._prune_behind(after)
         while True:
             asked = {"key": _key(after + 1), "range_end": _text(f"{PREFIX}/line0"), "limit": LINES}  # 0: behind /
-            found = self._ask("range", asked, self._patience_s).get("kvs", [])
+            found = self._ask("kv/range", asked, self._patience_s).get("kvs", [])
             for each in found:
                 number, batch = int(b64decode(each["key"]).split(b"/")[-1]), _BATCHES.decode(b64decode(each["value"]))
                 if number != after + 1:
@@ -100,13 +103,13 @@ class EtcdLog:
     def prune(self, before: int) -> None:
         """Drop lines before that number that the other coordinator has read, too, and all but the last MAX_LINES. OSError."""
         patience_s, marks = self._patience_s, {"key": _text(f"{PREFIX}/read/"), "range_end": _text(f"{PREFIX}/read0")}
-        self._ask("put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
-        read = [int(b64decode(each["value"])) for each in self._ask("range", marks, patience_s)["kvs"]]
+        self._ask("kv/put", {"key": _text(f"{PREFIX}/read/{self._name}"), "value": _text(str(before))}, patience_s)
+        read = [int(b64decode(each["value"])) for each in self._ask("kv/range", marks, patience_s)["kvs"]]
         first = max(min(read) if len(read) > 1 else 0, self.number - MAX_LINES)
         if first > 0:
-            dropped = self._ask("deleterange", {"key": _key(0), "range_end": _key(first)}, patience_s)
+            dropped = self._ask("kv/deleterange", {"key": _key(0), "range_end": _key(first)}, patience_s)
             if int(dropped.get("deleted", 0)):
-                self._ask("compaction", {"revision": dropped["header"]["revision"]}, patience_s)
+                self._ask("kv/compaction", {"revision": dropped["header"]["revision"]}, patience_s)
 
     def _prune_behind(self, number: int) -> None:
         if number > self._pruned + 2 * KEPT_LINES:
@@ -130,7 +133,7 @@ class EtcdLog:
             "success": [{"request_put": {"key": key, "value": value}}],
             "failure": [{"request_range": {"key": key, "range_end": end, "limit": 1}}],
         }
-        done = self._ask("txn", creates, patience_s)
+        done = self._ask("kv/txn", creates, patience_s)
         # an earlier try may have been mine
         if not done.get("succeeded") and done["responses"][0]["response_range"]["kvs"][0]["value"] != value:
             raise Deposed(f"another coordinator has written line {number}")
@@ -143,7 +146,7 @@ class EtcdLog:
             try:
                 if self._connection is None:
                     self._connection = HTTPSConnection(*self._members[0], timeout=ANSWER_S, context=self._tls)
-                self._connection.request("POST", f"/v3/kv/{what}", data)
+                self._connection.request("POST", f"/v3/{what}", data)
                 answer = self._connection.getresponse()
                 body = json.loads(answer.read())
                 if answer.status == 200:
@@ -203,6 +206,27 @@ def leading(members: Sequence[tuple[str, int]], credentials: Credentials) -> int
             if status["leader"] == status["header"]["member_id"]:
                 return number
     raise OSError("etcd has no leader")
+
+
+def alarms() -> set[str]:
+    """Return the alarms of etcd that holds a log of this machine's: of its installed coordinator, of a running campus."""
+    logs, found = list[tuple[NetworkNamespace, tuple[str, int], list[bytes]]](), set[str]()
+    with suppress(OSError):
+        kept = json.loads(Service("coordinator").kept.read_bytes())
+        proof = [b64decode(each) for each in kept["proof"]]
+        logs += [(OWN_NETWORK, (address, port), proof) for address, port in kept["members"]]
+    for words in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            given = dict(word.partition("=")[::2] for word in words.read_text(errors="replace").split("\0"))
+            proof_file, port = given.get("--cert-file", ""), given.get("--listen-client-urls", "").rpartition(":")[2]
+            if PROGRAM in given and proof_file.startswith("/proc/") and words.stat().st_uid == os.geteuid():
+                proof = [Path(file).read_bytes() for file in (given["--trusted-ca-file"], proof_file)]
+                logs.append((NetworkNamespace.of_process(int(words.parent.name)), (ADDRESS, int(port)), proof))
+    for network, member, (trusted, certificate, *key) in logs:
+        credentials = Credentials(Name(PREFIX, PartyRole.COORDINATOR, PROGRAM), b"".join(key), certificate, trusted)
+        with suppress(OSError), network.entered(), closing(EtcdLog([member], "", credentials)) as log:
+            found |= {alarm["alarm"] for alarm in log._ask("maintenance/alarm", {}, PATIENCE_S).get("alarms", [])}
+    return found
 
 
 def _text(text: str) -> str:

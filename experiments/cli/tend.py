@@ -11,14 +11,19 @@ from experiments.runtime.exit_status import ExitStatus
 
 PANEL = "Tend"
 app = typer.Typer()
+# what an alarm of etcd means, and what mends it: a campus's own members end with it
+ALARMED = "the coordinator whose log it holds cannot go on", "etcdctl compaction, etcdctl defrag, etcdctl alarm disarm"
 
 
 @app.command(rich_help_panel=PANEL)
 def doctor(as_json: Json = False) -> None:
     """Show what this machine can and cannot do, and what each lack means."""
-    from testbed.emulation.capabilities import doctor_table, probe
+    from controller.persistence.etcd import alarms
+    from testbed.emulation.capabilities import Capability, Need, doctor_table, probe
 
     found = probe()
+    if raised := ", ".join(sorted(alarms())):
+        found.append(Capability("etcd without an alarm", False, raised, *ALARMED, Need.OPTIONAL))
     if as_json:
         print_json({"capabilities": found})
     else:
