@@ -20,7 +20,9 @@ from testbed.framing import MAX_BYTES, VERSION, Codec, Decoder, M
 __all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder", "MessageStream"]
 
 RECEIVE_BYTES: Final = 1 << 16
-SENT_TOGETHER: Final = 16  # messages behind one that wait as well: each write to a conversation is some work for both ends
+SENT_TOGETHER: Final = (
+    16  # messages behind one that wait as well: each write to a conversation is some work for both ends
+)
 
 
 class MessageStream(trio.abc.Stream):

@@ -128,7 +128,7 @@ def _in_small_steps(facts: Sequence[Timed], owners: Owners, factors: dict[str, f
         risk_s = (begin.step - kept) * STEP_S + (second + 0.5 - since)
         if risk_s < 0.0:
             continue
-        per_s = owners.reclaim_hazard_per_s(second + 0.5) * 0.5 * 0.8 * factors[host]
+        per_s = next(owners.segments(second + 0.5))[2] * 0.5 * 0.8 * factors[host]
         if owners.count is not None:
             per_s *= owners.count / whole / sum(factors[name] for name in lent)
         total += per_s * (risk_s - STEP_S / 2.0)  # within the second the mean is that at the middle

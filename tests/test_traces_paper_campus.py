@@ -51,7 +51,7 @@ def statistics_of(seed: int) -> dict[str, float]:
     lasts_s: dict[float, float] = defaultdict(float)
     for start_s, until_s, hazard in takewhile(lambda part: part[0] < end_s, owners.segments(0.0)):
         lasts_s[round(hazard / owners.hazard_per_s, 6)] += min(until_s, end_s) - start_s
-    struck = Counter(round(owners.reclaim_hazard_per_s(event.at_s) / owners.hazard_per_s, 6) for event in reclaims)
+    struck = Counter(round(next(owners.segments(event.at_s))[2] / owners.hazard_per_s, 6) for event in reclaims)
     hazards, (local, core) = window_hazards(scenario), windows_left(scenario, trace.background)
     effective = (local + core) / 2.0
     inverse = 1.0 / effective

@@ -128,13 +128,6 @@ class Owners:
         _check_peaks("owners.peaks", self.peaks, self.day_s)
         _check_peaks("owners.weekend_peaks", self.weekend_peaks, self.day_s)
 
-    def reclaim_hazard_per_s(self, at_s: float) -> float:
-        """Return reclaims per second of lent time, `at_s` seconds into the run."""
-        day, time_s = divmod(self.day_start_s + at_s, self.day_s)
-        peaks = self._peaks_of(int(day))
-        factor = next((p.factor for p in peaks if p.start_s <= time_s < p.end_s), 1.0)
-        return self.hazard_per_s * factor
-
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
         """Return when a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
         cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
