@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import cache, partial
 from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
@@ -115,14 +115,14 @@ async def follow_owner(switch: Path, notice_s: float) -> None:
 
     What the owner has set by hand stays as it is.
     """
-    gpus, was_there = None, False
-    # one thread: NVML may never answer
-    in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+    gpus, was_there = cache(machine.Gpus), False
+    one = trio.CapacityLimiter(1)  # thread: NVML may never answer
     while True:
         try:
             with trio.fail_after(2.0 * machine.ANSWER_S):
-                gpus = gpus or await in_thread(machine.Gpus)
-                signs = await in_thread(machine.presence, gpus)
+                signs = await trio.to_thread.run_sync(
+                    lambda: machine.presence(gpus()), abandon_on_cancel=True, limiter=one
+                )
         except (SetupError, trio.TooSlowError) as error:  # so nobody has come, and nobody has left
             LOG.warning("the owner cannot be seen: %r", error)
         else:
