@@ -20,11 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from types import SimpleNamespace
+from typing import IO, Any, cast
 
 import trio
 
-from controller.core.model.facts import Fact
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.machines.actor import SIZE
@@ -38,7 +38,6 @@ from testbed.emulation.fidelity import FidelityMonitor, receive_probe, send_prob
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import TestbedError
-from testbed.messages import Status
 from testbed.own_programs import own_program
 from testbed.trust.authority import nameless_file
 
@@ -86,21 +85,6 @@ class Wire:
         with suppress(BrokenPipeError):
             self._outbox.write(SIZE.pack(len(body)) + body)
             self._outbox.flush()
-
-
-class Relay(Live):
-    """A display that is elsewhere."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def event(self, at_s: float, fact: Fact) -> None:
-        """Send an event there."""
-        self.wire.tell("event", at_s, fact)
-
-    def update(self, status: Status) -> None:
-        """Send the coordinator's status there."""
-        self.wire.tell("status", status)
 
 
 @dataclass
@@ -188,7 +172,9 @@ class LocalPart:
         world, order = self.world, self.wire.order
         world.started_s = started_s
         monitor = FidelityMonitor(world.campus)
-        run = PartialRun(order.played, order.trace, world, Relay(self.wire), kills=order.kills, wire=self.wire)
+        tell = self.wire.tell
+        relay = cast(Live, SimpleNamespace(event=partial(tell, "event"), update=partial(tell, "status")))
+        run = PartialRun(order.played, order.trace, world, relay, kills=order.kills, wire=self.wire)
         with monitor:
             trio.run(run.main, clock=MonotonicClock())
         return LiveRecord.of(run, monitor)
