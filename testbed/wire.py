@@ -20,9 +20,8 @@ from testbed.framing import MAX_BYTES, VERSION, Codec, Decoder, M
 __all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder", "MessageStream"]
 
 RECEIVE_BYTES: Final = 1 << 16
-SENT_TOGETHER: Final = (
-    16  # messages behind one that wait as well: each write to a conversation is some work for both ends
-)
+# most messages that one write takes along, of those that wait: each write to a conversation is work for both ends
+SENT_TOGETHER: Final = 16
 
 
 class MessageStream(trio.abc.Stream):

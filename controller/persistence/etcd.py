@@ -1,4 +1,4 @@
-"""Log in etcd, for coordinators that are to outlive a machine: line n is a key that is created once.
+"""Replicated log in etcd: line n is a key that can be created once, and coordinators outlive a machine.
 
 It is etcd's own interface for programs without gRPC (JSON over HTTPS), by one connection, used by one thread at a time.
 Members and coordinators have certificates of an authority that certifies nobody else (`log_credentials`). A
@@ -164,7 +164,7 @@ class EtcdLog:
 
 
 def log_credentials() -> Credentials:
-    """Return the credentials of members and coordinators of a new log. Its authority certifies nobody else."""
+    """Create the credentials of a new log's members and coordinators, by an authority that certifies nobody else."""
     name = Name(PREFIX, PartyRole.COORDINATOR, PROGRAM)
     return Authority.new(PREFIX).credentials(name, AUTHORITY_LIFE_S, ADDRESS)
 

@@ -1,4 +1,4 @@
-"""Group commit of events to a slow log, in batches, one at a time.
+"""Group commit: events are written to a slow log in batches, one batch at a time.
 
 The core decides at once. All that follows from a batch (messages, answers, facts for others to see) waits until its line
 stands, in order. So nobody learns of a decision that another coordinator could make otherwise.

@@ -226,7 +226,7 @@ class CheckpointStore:
             raise CheckpointDamaged(f"{path}: chunks {bad[:8]} of {len(hashes)} do not have their hashes")
 
     def drop(self, job: str, sequence: int, *, keep_file: bool = False) -> None:
-        """Remove a completed checkpoint. NotStored: it is not here.
+        """Delete a completed checkpoint; raise NotStored if there is none.
 
         `keep_file`: its file stays for the job's next reception, until its room is needed. That is not so while somebody reads
         it, nor where the kernel does not know.

@@ -91,7 +91,7 @@ class Move:
     rescue: bool = False
 
 
-class Stop(NamedTuple):
+class JobStop(NamedTuple):
     """A job's stop: it computes no more since then."""
 
     at_s: float
@@ -170,7 +170,7 @@ class JobState:
     move: Move | None = None  # the migration that is under way
     degraded: bool = False  # its host has a notice running, and no move was possible yet
     final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
-    stop: Stop | None = None  # None: it runs, or never did
+    stop: JobStop | None = None  # None: it runs, or never did
     landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
     end: JobEnd | None = None  # None: it is not over
 
@@ -194,7 +194,7 @@ class JobState:
 
     def stopped(self, now_s: float, cause: str) -> None:
         """Note that it computes no more, for this cause; since when it was noted before, if it was."""
-        self.stop = Stop(now_s if self.stop is None else self.stop.at_s, cause)
+        self.stop = JobStop(now_s if self.stop is None else self.stop.at_s, cause)
 
     def drop_copies(self, holder: str, below: float = inf, beside: Set[int] = frozenset()) -> None:
         """Drop a host's checkpoints of numbers below that, but for those listed, and all that no host holds any more."""
