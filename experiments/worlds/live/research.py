@@ -1,8 +1,11 @@
-"""Research traffic: real TCP flows and datagrams between hosts, and what their receivers took in, window by window.
+"""Research traffic: real TCP flows and datagrams between hosts, and what arrived at their receivers, window by window.
 
 A flow, or a stream of flows that have sizes, is a sender and a receiver, each a process in its host's namespace. The receiver
 appends (time, bytes) of each window to a file, which may be read while the flow runs and after it was killed. So does the sender
 of a stream with (time, size, seconds taken) of each flow.
+
+Of a single TCP flow all segments count that arrived. Behind a lost one, TCP holds them back for as long as the queue is that the
+flow has filled: that it was not read by then is no fault of the network.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +40,7 @@ TOLD_S = 0.5  # the kernel changes a link this long before the coordinator's jou
 CONNECT_S = 10.0
 CHUNK = bytes(256 << 10)
 TCP_CONGESTION = 13  # linux/tcp.h
+TCP_INFO_BYTES, ADVMSS, DATA_SEGS_IN = 160, 84, 152  # of its struct tcp_info: as much as is read, and where these are
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
 DATAGRAM = bytes(1448)  # as TCP's segments
 LAG_S, PAUSE_S = 0.1, 0.001  # datagrams that are so late are lost; between two bursts of them
@@ -69,25 +74,32 @@ class Measured:
         with selectors.DefaultSelector() as selector, self.record.open("ab", buffering=0) as record:
             selector.register(server, selectors.EVENT_READ)
             end_s, taken = inf if is_single else time.monotonic() + WINDOW_S, 0
+            counted: dict[socket.socket, int] = {}  # bytes that had arrived, of connections of a single flow
             while True:
-                for key, _ in selector.select(WINDOW_S / 4):
+                for key, _ in selector.select(min(WINDOW_S / 4, max(0.0, end_s - time.monotonic()))):
                     peer, got = cast(socket.socket, key.fileobj), 0
                     with suppress(OSError):
                         if is_udp or peer is not server:
                             got, sender = peer.recvfrom_into(buffer)
-                            taken += got if not is_udp or sender[0] == self.sender else 0
+                            taken += got if not is_single and (not is_udp or sender[0] == self.sender) else 0
                         else:
                             accepted, (source, *_) = server.accept()
                             if source != self.sender:  # it would be measured
                                 accepted.close()
                                 continue
                             selector.register(accepted, selectors.EVENT_READ)
-                            end_s, taken = (time.monotonic() + WINDOW_S, 0) if is_single else (end_s, taken)
+                            if is_single:
+                                counted[accepted] = 0
+                                end_s, taken = time.monotonic() + WINDOW_S, 0
                     if not got and peer is not server:
+                        taken += _arrived(peer) - counted.pop(peer, 0) if is_single else 0
                         selector.unregister(peer)
                         peer.close()
-                        end_s = inf if is_single and len(selector.get_map()) == 1 else end_s
+                        end_s = inf if is_single and not counted else end_s
                 while time.monotonic() >= end_s:
+                    for peer, before in counted.items():
+                        counted[peer] = _arrived(peer)
+                        taken += counted[peer] - before
                     record.write(_RECORD.pack(end_s, taken))
                     end_s, taken = end_s + WINDOW_S, 0
 
@@ -162,6 +174,13 @@ class Measured:
         for at_s, size_bytes, took_s in _records(self.completions, _COMPLETION):
             if at_s <= until_s:
                 yield FlowCompletion(at_s - started_s, size_bytes, took_s if took_s < inf else None)
+
+
+def _arrived(sock: socket.socket) -> int:
+    """Return the bytes of all segments with data that have arrived at a TCP socket, each taken for a full one."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    segment, count = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (ADVMSS, DATA_SEGS_IN))
+    return segment * count
 
 
 def _records(path: Path, form: struct.Struct) -> Iterator[tuple[Any, ...]]:

@@ -27,6 +27,7 @@ ADDRESS_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, f
 NEIGHBOUR_MESSAGE = struct.Struct("=BxxxiHBB")  # ndmsg: family, index, state, flags, type
 AF_INET = 2
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_PID, IFLA_GROUP = 1, 3, 10, 18, 19, 27
+IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE = 41, 58
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL, IFLA_VXLAN_PORT = 1, 2, 4, 15
 VXLAN_PORT = 4789  # of IANA's registry
@@ -69,7 +70,8 @@ def tunnel(made: Tunnel, pid: int) -> NetlinkRequest:
 
 def _end(end: CableEnd) -> bytes:
     head = LINK_MESSAGE.pack(0, 0, 0, end.ifindex, 0, 0)
-    return head + text(IFLA_IFNAME, end.name) + attribute(IFLA_ADDRESS, end.mac)
+    sizes = [u32(what, end.shape.super_packet_bytes) for what in (IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE)]
+    return head + text(IFLA_IFNAME, end.name) + attribute(IFLA_ADDRESS, end.mac) + b"".join(sizes)
 
 
 def remove_cables() -> NetlinkRequest:

@@ -10,9 +10,10 @@ import ipaddress
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 from bpf.layout import FIRST_PORT
-from testbed.emulation.description.shaping import LinkShape
+from testbed.emulation.description.shaping import LinkShape, super_packet_bytes
 from topologies.errors import SpecError
 from topologies.spec import MAX_PORTS, Campus, Fabric, Host, Link
 
@@ -232,6 +233,7 @@ class _Wiring:
         self._spec, self._one_queue, self._borrows = spec, one_queue, borrows
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
+        self._super_packet_bytes = super_packet_bytes(min((link.rate_bytes_per_s for link in spec.links), default=inf))
 
     def host_cable(self, link: Link, host: Host) -> Cable:
         switch = link.a if link.b == host.name else link.b
@@ -269,4 +271,5 @@ class _Wiring:
             by_line=link.delay_s > 0.0 or link.loss > 0.0,
             one_queue=self._one_queue,
             borrows=self._borrows,
+            super_packet_bytes=self._super_packet_bytes,
         )

@@ -23,7 +23,8 @@ at most, not a minute.
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops. HTB lets one packet
 run into debt. The burst is one millisecond of the rate. The timer that wakes the class is some 50 us late, so a smaller
 bucket loses rate at 10 Gbit/s; a larger one lets short flows pass faster than the link. The queue is 100 ms of the
-rate, in bytes: the kernel's default of 1000 packets would be 64 MB of super-packets, five seconds at 100 Mbit/s. Rates
+rate, in bytes: the kernel's default of 1000 packets would be 64 MB of super-packets, five seconds at 100 Mbit/s. It
+holds four super-packets, of which one of a slow campus is smaller: four of 64 KiB would be 0.8 s at 2.5 Mbit/s. Rates
 are sent in the 64-bit attributes as well, so that nothing is cut at 4 GiB/s. The class's quantum is given, so that the
 kernel does not derive (and warn about) one.
 """
@@ -74,7 +75,10 @@ MIN_PART = 0.01  # of the rate: either class is always guaranteed this much
 CHECKPOINT_PART = 0.002
 CHECKPOINT_QUEUE_S = 0.005
 MIN_CHECKPOINT_QUEUE_BYTES = 65536  # a super-packet
-MIN_QUEUE_BYTES = 256 << 10  # four super-packets
+MIN_QUEUE_BYTES = 32 << 10  # what a network between machines may deliver as one packet, twice
+QUEUED_SUPER_PACKETS = 4  # at least
+SUPER_PACKET_S = 0.01  # of the campus's slowest link, at most
+MIN_SUPER_PACKET_BYTES, MAX_SUPER_PACKET_BYTES = 6 << 10, 64 << 10  # four segments and their headers; the kernel's own
 MAX_QUEUE_BYTES = 16 << 20
 U32_MAX = (1 << 32) - 1
 
@@ -93,6 +97,8 @@ class LinkShape:
     one_queue: bool = False
     # whether checkpoints may borrow of the reserve, and have a queue of their own
     borrows: bool = False
+    # that TCP sends at once: the whole campus's, since every port's queue is to hold some
+    super_packet_bytes: int = MAX_SUPER_PACKET_BYTES
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -129,7 +135,8 @@ class LinkShape:
     @property
     def queue_bytes(self) -> int:
         """Depth of the queue behind it."""
-        return min(MAX_QUEUE_BYTES, max(MIN_QUEUE_BYTES, round(self.rate_bytes_per_s * QUEUE_S)))
+        least = max(MIN_QUEUE_BYTES, QUEUED_SUPER_PACKETS * self.super_packet_bytes)
+        return min(MAX_QUEUE_BYTES, max(least, round(self.rate_bytes_per_s * QUEUE_S)))
 
     @property
     def loss_fraction(self) -> int:
@@ -155,6 +162,11 @@ class QueueCounters:
     def since(self, earlier: QueueCounters) -> QueueCounters:
         """Return the difference to earlier counters."""
         return QueueCounters(self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets)
+
+
+def super_packet_bytes(slowest_bytes_per_s: float) -> int:
+    """Return how much TCP is to send at once in a campus with such a link."""
+    return round(min(MAX_SUPER_PACKET_BYTES, max(MIN_SUPER_PACKET_BYTES, SUPER_PACKET_S * slowest_bytes_per_s)))
 
 
 def expected(shape: LinkShape) -> Found:

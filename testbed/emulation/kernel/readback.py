@@ -23,6 +23,7 @@ class LinkState:
     mac: bytes
     is_up: bool
     master: int
+    super_packet_bytes: int
 
 
 def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
@@ -34,9 +35,12 @@ def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
         _, _, _, ifindex, flags, _ = link_requests.LINK_MESSAGE.unpack_from(body)
         values = attributes(body[link_requests.LINK_MESSAGE.size :])
         name = values[link_requests.IFLA_IFNAME].rstrip(b"\0").decode()
-        master = int.from_bytes(values.get(link_requests.IFLA_MASTER, b""), "little")
+        master, most = (
+            int.from_bytes(values.get(of, b""), "little")
+            for of in (link_requests.IFLA_MASTER, link_requests.IFLA_GSO_MAX_SIZE)
+        )
         found[ifindex] = LinkState(
-            name, values.get(link_requests.IFLA_ADDRESS, b""), bool(flags & link_requests.IFF_UP), master
+            name, values.get(link_requests.IFLA_ADDRESS, b""), bool(flags & link_requests.IFF_UP), master, most
         )
     return found
 
@@ -49,7 +53,7 @@ def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Map
     states = link_states(socket)
     depths = shaping.queue_depths(socket.dump(shaping.RTM_GETQDISC, shaping.tc_dump(), "list of queues"))
     for ifindex, end in ends.items():
-        wanted = LinkState(end.name, end.mac, end.is_up, masters.get(ifindex, 0))
+        wanted = LinkState(end.name, end.mac, end.is_up, masters.get(ifindex, 0), end.shape.super_packet_bytes)
         if states.get(ifindex) != wanted:
             raise KernelMismatch(f"interface {end.name}", wanted, states.get(ifindex))
         classes = socket.dump(shaping.RTM_GETTCLASS, shaping.tc_dump(ifindex), f"classes of {end.name}")
