@@ -38,6 +38,23 @@ def test_reserve_of_an_end_follows_its_rate() -> None:
     assert faster.reserve_bytes_per_s == 4 * end.shape.reserve_bytes_per_s > 0
 
 
+def test_ports_of_a_slow_campus_hold_no_second_of_super_packets() -> None:
+    slow, fast = (campus_at(rate) for rate in (0.3e6, 1e9))
+    assert {(s.super_packet_bytes, s.queue_bytes) for s in slow if s.rate_bytes_per_s == 300_000} == {(6144, 32768)}
+    assert {s.super_packet_bytes for s in fast} == {65536}
+    assert all(s.queue_bytes >= 4 * s.super_packet_bytes for s in (*slow, *fast))
+
+
+def campus_at(rate_bytes_per_s: float) -> list[shaping.LinkShape]:
+    """Shapes of a campus whose first host's link has a rate."""
+    campus = small_campus(3)
+    links = [
+        replace(link, rate_bytes_per_s=rate_bytes_per_s) if "h1" in (link.a, link.b) else link for link in campus.links
+    ]
+    made = plan(replace(campus, links=tuple(links)))
+    return [end.shape for end in made.fabric_ends.values()]
+
+
 def test_a_switch_with_one_trunk_is_a_bridge() -> None:
     made = plan(replace(small_campus(6, switches=3), fabric=Fabric.OPENVSWITCH))
     assert (set(made.openflow), {*made.bridges} - {*made.openflow}) == ({"core"}, {"s1", "s2", "s3"})

@@ -106,10 +106,18 @@ def test_what_machines_should_carry_is_computed_from_the_costs_of_one(
 ) -> None:
     one = run(500)
     one["work"] |= {"cpu_coordinator": coordinator, "cpu_machine": coordinator + 3.0}
-    apart = {**one["work"], "machines": 2, "rate_c_n": 0.95, "rate_c_s": 0.97, "round_trip_c_n_s": 2e-4}
+    apart = {
+        **one["work"],
+        "machines": 2,
+        "trunk_rate_c_n": 0.95,
+        "trunk_rate_c_s": 0.97,
+        "trunk_round_trip_c_n_s": 2e-4,
+    }
     apart |= {"processors_m1": 0.7, "processors_m2": 0.4, "valid": False, "reasons": ["slow"]}
-    text = shown(scale.tables({"seconds": 60.0, "runs": [one | {"spread": [apart]}]}))
-    assert " 0.70, 0.40 0.950 0.20 ms " in text
+    result = {"seconds": 60.0, "runs": [one | {"spread": [apart]}], "trunks": [{**apart, "round_trip_p99_s": 2.0}]}
+    text = shown(scale.tables(result))
+    assert " 0.70, 0.40 0.950 0.2 ms " in text
+    assert [(goal.measured, goal.met) for goal in scale.goals(result)][-2:] == [("0.950", True), ("0.2 ms", True)]
     assert "500 hosts on 2 machines: slow" in text
     assert f" {hosts} " in text
     assert f"{ends}" in text.partition("Computed")[2].partition(f" {hosts} ")[2]

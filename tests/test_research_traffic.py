@@ -1,6 +1,7 @@
 """Research that has sizes, and research that does not yield: as described, in the fluid model, in both worlds, in the figures."""
 
 import math
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ from experiments.results.run_context import FlowCompletion, research_shares
 from experiments.worlds.live.research import Measured, plan_flows, samples
 from experiments.worlds.virtual import VirtualRun, simulate
 from testbed.model.network import FluidNetwork, Sharing
+from tests.emulation_campuses import needs_root
 from tests.live_campus import live, running
 from topologies.errors import SpecError
 from topologies.scale import Scale
@@ -223,6 +225,44 @@ def test_flows_with_sizes_are_sent_whole_and_timed(tmp_path: Path) -> None:
     assert {each.size_bytes for each in done} <= {*sizes}
     assert all(each.took_s is not None and each.took_s > 0.0 for each in done)
     assert sum(taken for _, taken in flow.windows()) == pytest.approx(sum(each.size_bytes for each in done), rel=0.4)
+
+
+@needs_root
+def test_what_arrives_behind_a_lost_segment_counts_though_it_cannot_be_read_yet(tmp_path: Path) -> None:
+    flow = Measured(ResearchFlow("h1", "h3"), 17310, "127.0.0.1", tmp_path / "research-0.bin", "127.0.0.1")
+    threading.Thread(target=flow.receive, daemon=True).start()
+    time.sleep(0.3)
+    with skipped(socket.create_connection((flow.address, flow.port)), 100) as sender:
+        sender.send(bytes(50_000))
+        time.sleep(1.5)
+        assert next(flow.windows())[1] >= 50_000
+
+
+def skipped(sock: socket.socket, lost: int) -> socket.socket:
+    """Return another socket of a TCP connection, for which so many bytes are sent that will never arrive (TCP_REPAIR)."""
+
+    def tcp(of: socket.socket, option: int, value: int) -> None:
+        of.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    repair, repair_queue, queue_seq, receive, send = 19, 20, 21, 1, 2
+    here, there, numbers = sock.getsockname(), sock.getpeername(), {receive: 0, send: lost}
+    tcp(sock, repair, 1)
+    window = sock.getsockopt(socket.IPPROTO_TCP, repair_window := 29, 20)
+    for of in numbers:
+        tcp(sock, repair_queue, of)
+        numbers[of] += sock.getsockopt(socket.IPPROTO_TCP, queue_seq)
+    sock.close()
+    other = socket.socket()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    tcp(other, repair, 1)
+    for of, number in numbers.items():
+        tcp(other, repair_queue, of)
+        tcp(other, queue_seq, (number + 2**31) % 2**32 - 2**31)
+    other.bind(here)
+    other.connect(there)
+    other.setsockopt(socket.IPPROTO_TCP, repair_window, window)
+    tcp(other, repair, -1)
+    return other
 
 
 def test_windows_of_others_count_only_beside_a_greedy_flow(tmp_path: Path) -> None:

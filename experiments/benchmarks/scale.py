@@ -8,7 +8,8 @@ minutes. The table has the times of bring-up, registration and teardown, and the
 has the coordinator's thinking and answering times, and the validity of the run.
 
 Over several machines (`--machines`) the same work is played again, in namespaces of this machine. They share its
-processors, so that what differs from one machine is what spreading costs. What real machines should carry is computed
+processors, so that what differs from one machine is what spreading costs. The links of that campus are scaled; trunks at their
+full rate are measured by a small one. What real machines should carry is computed
 from the cost of a host, a job and a decision on one.
 """
 
@@ -28,7 +29,19 @@ from rich.table import Table
 
 from controller.core.parameters import Protocol
 from experiments.benchmarks.bringup import DOWN_PHASES
-from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, at_size, in_fresh_process, table_of, write_json
+from experiments.benchmarks.frame import (
+    GOAL_HOSTS,
+    Goal,
+    Result,
+    Run,
+    at_least,
+    at_most,
+    at_size,
+    in_fresh_process,
+    in_ms,
+    table_of,
+    write_json,
+)
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -49,6 +62,7 @@ OUTLOOK = (64, 0.6, 0.6)  # processors, how much of them may be busy, and of the
 HOSTS_A_BUILDING, MIN_BUILDINGS = 60, 4  # which four machines can share
 FULL_LOAD_HOSTS = 500  # with more, half as large a share of them has a job
 BURST_SHARE = 0.05
+TRUNK_HOSTS, TRUNK_S, TRUNK_SHARE, TRUNK_RTT_S = 16, 5.0, 0.9, 3e-4  # of the campus for trunks, and their goals
 # (which run, figure) -> its words, goal at 500 hosts on two processors, format; the decision is paper A's, Fig. 8
 GOALS = {
     ("work", "agents_registered_s"): ("agents registered", 5.0, "{:.1f} s"),
@@ -125,6 +139,10 @@ def measure(run: Run) -> dict[str, Any]:
 
         for hosts, machines in product(sizes, run.machines):  # what cannot be is said before an hour is spent
             spread_over(scale_scenario(hosts, seconds, idle=True).campus, machines)
+    trunks = [
+        {"machines": n, **in_fresh_process(__name__, TRUNK_HOSTS, TRUNK_S, "trunks", run.folder / f"trunks-{n}", n)}
+        for n in run.machines
+    ]
     runs: list[dict[str, Any]] = []
     for hosts in run.each(sizes, "{} hosts".format):
         found = {
@@ -136,8 +154,8 @@ def measure(run: Run) -> dict[str, Any]:
             for n in run.machines
         ]
         runs.append({"hosts": hosts, **found, "spread": spread})
-        write_json(run.folder / "scale.json", {"seconds": seconds, "runs": runs})
-    return {"seconds": seconds, "runs": runs}
+        write_json(run.folder / "scale.json", {"seconds": seconds, "runs": runs, "trunks": trunks})
+    return {"seconds": seconds, "runs": runs, "trunks": trunks}
 
 
 def goals(result: Result) -> Iterator[Goal]:
@@ -147,6 +165,19 @@ def goals(result: Result) -> Iterator[Goal]:
         found, what = run[which].get(key, math.nan), f"{run['hosts']} hosts: {words}"
         met = found <= goal if run["work"]["valid"] else None
         yield at_size(Goal(what, f"<= {shape.format(goal)}", shape.format(found), met), run["hosts"])
+    for each in result.get("trunks", ()):
+        slowest, longest_s = _trunks(each)
+        what = f"trunks of 2 Gbit/s between {each['machines']} machines"
+        yield at_least(f"{what}: slowest, over declared", slowest, TRUNK_SHARE, "{:.3f}".format)
+        yield at_most(f"{what}: round trip", longest_s, TRUNK_RTT_S, in_ms)
+
+
+def _trunks(figures: Result) -> tuple[float, float]:
+    """Return the lowest rate over declared of a run's trunks between machines, and the longest round trip."""
+    rates, trips = (
+        [value for key, value in figures.items() if key.startswith(f"trunk_{of}_")] for of in ("rate", "round_trip")
+    )
+    return min(rates, default=math.nan), max(trips, default=math.nan)
 
 
 def play(
@@ -165,7 +196,9 @@ def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: i
     from experiments.machines.conductor import run_on_machines
     from experiments.machines.rehearsal import rehearsed, spread
 
-    scenario = scale_scenario(hosts, seconds, idle=kind == "idle")
+    scenario = scale_scenario(hosts, seconds, idle=kind != "work")
+    if kind == "trunks":
+        scenario = replace(scenario, scale=Scale())
     scenario = replace(scenario, campus=spread(scenario.campus, machines))
     folder.mkdir(parents=True, exist_ok=True)
     with rehearsed(scenario.campus, folder) as address:
@@ -236,8 +269,7 @@ def _spread_table(spread: Sequence[tuple[Result, Result]]) -> Table:
     rows = []
     for run, each in spread:
         used = [value for key, value in sorted(each.items()) if key.startswith("processors_")]
-        rates = [value for key, value in each.items() if key.startswith("rate_")]
-        trips = [value for key, value in each.items() if key.startswith("round_trip_")]
+        slowest, longest_s = _trunks(each)
         rows.append(
             (
                 f"{run['hosts']}",
@@ -245,8 +277,8 @@ def _spread_table(spread: Sequence[tuple[Result, Result]]) -> Table:
                 f"{each['agents_registered_s']:.2f} s",
                 f"{each['busy_share']:.0%} / {run['work']['busy_share']:.0%}",
                 ", ".join(f"{value:.2f}" for value in used),
-                f"{min(rates, default=math.nan):.3f}",
-                f"{1e3 * max(trips, default=math.nan):.2f} ms",
+                f"{slowest:.3f}",
+                in_ms(longest_s),
                 " / ".join(f"{1e3 * one.get('decisions_p99_s', math.nan):.1f}" for one in (each, run["work"])),
                 "yes" if each["valid"] and not each["broken"] else "no",
             )

@@ -190,8 +190,8 @@ class Conductor:
         bounds = Bounds()
         for crossing in crossings(self.campus):
             rate, rtt_s = self.measure(crossing)
-            self.figures[f"rate_{rate.source}_{rate.target}"] = rate.ratio
-            self.figures[f"round_trip_{rate.source}_{rate.target}_s"] = rtt_s
+            self.figures[f"trunk_rate_{rate.source}_{rate.target}"] = rate.ratio
+            self.figures[f"trunk_round_trip_{rate.source}_{rate.target}_s"] = rtt_s
             words = f"trunk {rate.source} to {rate.target} between machines, measured over declared rate"
             self.judged.append(Judged(words, rate.ratio, bounds.rate_high, bounds.rate_low))
         self.clocks = self.offsets()
