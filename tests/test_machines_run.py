@@ -330,7 +330,8 @@ class TestKernel:
         figures = both.context.fidelity.figures
         reasons = both.context.fidelity.reasons
         is_blamed = any(reason.startswith("trunk d2 to core between machines") for reason in reasons)
-        assert is_blamed != (0.9 <= figures["trunk_rate_d2_core"] <= 1.02), reasons  # of a busy machine less gets through
+        # of a busy machine less gets through
+        assert is_blamed != (0.9 <= figures["trunk_rate_d2_core"] <= 1.02), reasons
         assert 0.0 < figures["trunk_round_trip_d2_core_s"] < 0.1
         assert figures["clock_m2_offset_s"] == pytest.approx(0.0, abs=figures["clock_m2_error_s"])
         assert any("clock" in reason for reason in reasons) == (figures["clock_m2_error_s"] > clocks.MAX_ERROR_S)
