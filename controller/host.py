@@ -223,11 +223,11 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def save_if_due(self) -> None:
         """Save a snapshot now and then, so that a successor has little to decide again."""
         if self._freezing is not None:
-            freezing, *numbers = self._freezing
+            freezing, counts, submitted = self._freezing
             if (body := freezing.body()) is not None:
                 self._freezing = None
                 if body:
-                    self.journal.save(*numbers, program(), body)
+                    self.journal.save(counts, submitted, program(), body)
                 else:
                     self.spent_s = max(self.spent_s, SAVE_AFTER_S - TRY_AGAIN_AFTER_S)
         elif self.spent_s >= SAVE_AFTER_S and (self.group is None or self.group.idle):
