@@ -1,4 +1,4 @@
-"""The coordinator's core as bytes, so that a restart need not begin with the first event of a long journal.
+"""Snapshots of the coordinator's core as bytes, so that a restart need not begin with the first event of a long journal.
 
 A snapshot is a shortcut and never the record. It names the event after which it was taken, and only the very program
 that took it uses it (a digest over its modules). The events after it are decided again and compared as always. Without
@@ -25,7 +25,7 @@ from testbed.linux import end_with_parent
 
 # what decisions are made of
 DECIDING = ("controller/core", "controller/numerics", "testbed/bounds.py", "testbed/messages.py", "topologies")
-NICE = 10
+NICE = 10  # of the fork: whoever waits for an answer is served before it
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 

@@ -8,9 +8,9 @@ minutes. The table has the times of bring-up, registration and teardown, and the
 has the coordinator's thinking and answering times, and the validity of the run.
 
 Over several machines (`--machines`) the same work is played again, in namespaces of this machine. They share its
-processors, so that what differs from one machine is what spreading costs. The links of that campus are scaled; trunks at their
-full rate are measured by a small one. What real machines should carry is computed
-from the cost of a host, a job and a decision on one.
+processors, so that what differs from one machine is what spreading costs. The links of that campus are scaled; trunks
+at their full rate are measured by a small one. What real machines should carry is computed from the cost of a host, a
+job and a decision on one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-pack
 
 @dataclass(frozen=True, slots=True)
 class ResearchSample:
-    """Payload that the receiver of a research flow took in during one window that ends at `at_s`.
+    """Payload that arrived at the receiver of a research flow during one window that ends at `at_s`.
 
     The window lies inside a time in which the flow always had something to send, if it has a capacity.
     `link_capacity_bytes_per_s` (wire) and `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to

@@ -54,7 +54,7 @@ class Gpus:
         try:
             self._nvml = import_module("pynvml")
         except ImportError:
-            self.lack = "no GPU can be asked: NVML's library is missing (pip install nvidia-ml-py)"
+            self.lack = "no GPU can be asked: NVML's library is missing (nvidia-ml-py, of the extra 'live')"
             return
         try:
             self._nvml.nvmlInit()
