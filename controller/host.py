@@ -40,7 +40,7 @@ from controller.network_link import NetworkLink
 from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.lines import Entry
-from controller.persistence.snapshot import freeze, program
+from controller.persistence.snapshot import Freezing, program
 from controller.registrar import Registrar
 from testbed import messages as m
 from testbed.bounds import quoted
@@ -133,6 +133,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     network_socket: Path | None = None  # of the switches' controller, where this project's programs them
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
+    _freezing: tuple[Freezing, tuple[int, int], int] | None = None  # the next snapshot: see `Journal.save`
     _stood_s: float = 0.0  # time of the last event that stands
     _parked: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)  # of agents that wait until it leads
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
@@ -221,11 +222,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     def save_if_due(self) -> None:
         """Save a snapshot now and then, so that a successor has little to decide again."""
-        if self.spent_s >= SAVE_AFTER_S and (self.group is None or self.group.idle):
-            body = freeze(self.core)
-            if body is not None:
-                self.journal.save(self.submitted, program(), body)
-            self.spent_s = 0.0 if body is not None else SAVE_AFTER_S - TRY_AGAIN_AFTER_S
+        if self._freezing is not None:
+            freezing, counts, submitted = self._freezing
+            if (body := freezing.body()) is not None:
+                self._freezing = None
+                if body:
+                    self.journal.save(counts, submitted, program(), body)
+                else:
+                    self.spent_s = max(self.spent_s, SAVE_AFTER_S - TRY_AGAIN_AFTER_S)
+        elif self.spent_s >= SAVE_AFTER_S and (self.group is None or self.group.idle):
+            self._freezing, self.spent_s = (Freezing(self.core), self.journal.counts(), self.submitted), 0.0
 
     async def _write_all(self) -> None:
         """Write what is decided, and signs of life for the coordinator that follows."""

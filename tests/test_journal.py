@@ -153,7 +153,7 @@ def test_who_writes_the_next_line_leads_and_the_one_before_writes_no_more(tmp_pa
         with pytest.raises(Deposed):
             deposed()
     with pytest.raises(Deposed):
-        first.save(0, "program", b"core")
+        first.save(first.counts(), 0, "program", b"core")
     second.append([])
     second.append([Entry(3.0, ev.Woke(), [facts.LevelLearned(3.0)])])
     assert [(line.number, line.epoch, line.at_s) for line in first.follow(2)] == [(3, 2, 1.0), (4, 2, 1.0), (5, 2, 3.0)]

@@ -24,7 +24,7 @@ from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
 from controller.persistence.lines import Entry, LogLine
 from controller.persistence.recovery import JournalReplay, check_origin, origin_of, start_after
-from controller.persistence.snapshot import freeze, program, thaw
+from controller.persistence.snapshot import Freezing, freeze, program, thaw
 from controller.process import CoordinatorConfig, _resumed
 from experiments.worlds.live.world import Restarts
 from testbed import messages as m
@@ -70,7 +70,7 @@ def a_journal(
         journal.append([Entry(at_s, event, facts)])
         if save_at is not None and number == int(save_at * (len(events) - 1)):
             body = freeze(again)
-            journal.save(submitted, by or program(), body)
+            journal.save(journal.counts(), submitted, by or program(), body)
     return journal, world
 
 
@@ -140,6 +140,24 @@ def test_another_process_decides_the_same_whatever_strings_hash_to(tmp_path: Pat
     )
     assert told.returncode == 0, told.stderr
     assert int(told.stdout) > 50
+
+
+def frozen(freezing: Freezing) -> bytes:
+    """The bytes, once the fork has ended."""
+    while (body := freezing.body()) is None:
+        time.sleep(0.01)
+    return body
+
+
+def test_a_fork_freezes_the_core_as_it_was_while_the_core_decides_on(tmp_path: Path) -> None:
+    core, hello = a_coordinator(), ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True))
+    freezing, expected = Freezing(core), freeze(core)
+    core.handle(hello, 1.0)
+    opened = len([*Path("/proc/self/fd").iterdir()])
+    assert frozen(freezing) == expected != freeze(core)
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened - 1
+    core.draw = lambda: 0.5  # type: ignore[attr-defined]
+    assert frozen(Freezing(core)) == b""
 
 
 def test_every_system_has_a_snapshot(tmp_path: Path) -> None:

@@ -187,15 +187,20 @@ class Journal:
     def _insert(self, *values: object) -> None:
         self._db.execute("INSERT INTO input (number, epoch, at_s, source, body) VALUES (?, ?, ?, ?, ?)", values)
 
-    def save(self, submitted: int, program: str, body: bytes) -> None:
-        """Save a snapshot of the core as it is after the last line; the one before is kept, older ones are not.
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of the last line and the last fact."""
+        line, fact = "SELECT coalesce(max(number), 0) FROM input", "SELECT coalesce(max(number), 0) FROM fact"
+        found: tuple[int, int] = self._db.execute(f"SELECT ({line}), ({fact})").fetchone()
+        return found
 
-        Deposed: that is no longer the last.
+    def save(self, counts: tuple[int, int], submitted: int, program: str, body: bytes) -> None:
+        """Save a snapshot of the core as it was when the journal had these `counts`; the one before is kept, older ones are not.
+
+        Deposed: another coordinator has written since.
         """
+        line, facts = counts
         with self._transaction():
-            counts = "SELECT (SELECT max(number) FROM input), (SELECT coalesce(max(number), 0) FROM fact)"
-            line, facts = self._db.execute(counts).fetchone()
-            if line != self.number:
+            if self.counts()[0] != self.number:
                 raise Deposed(f"{self.path}: another coordinator has written line {self.number + 1}")
             kept = _digest(line, facts, submitted, program, body) + body
             values = (line, facts, submitted, program, kept)
