@@ -129,7 +129,7 @@ def remove(folder: Path) -> bool:
     until_s = time.monotonic() + GONE_S
     for path in (*sorted(folder.rglob("*/"), reverse=True), folder):
         while True:
-            for pid in _members(path):
+            for pid in members(path):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             try:
@@ -148,7 +148,8 @@ def remove(folder: Path) -> bool:
     return True
 
 
-def _members(folder: Path) -> Iterator[int]:
+def members(folder: Path) -> Iterator[int]:
+    """Yield the processes of a group, given by its folder; none, if that is gone."""
     with suppress(OSError):
         yield from map(int, (folder / "cgroup.procs").read_text().split())
 

@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,6 +101,11 @@ def children_of(pid: int) -> list[int]:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             children += map(int, (thread / "children").read_text().split())
     return children
+
+
+def remove_folder(folder: str | Path) -> None:
+    """Remove a folder as far as that is possible: what a job left there may be nested deeper than Python recurses."""
+    subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def own_mounts() -> None:

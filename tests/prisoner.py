@@ -26,6 +26,7 @@ PTRACE, MOUNT, CLONE, CHROOT, PROCESS_VM_READV, BPF, USERFAULTFD, SETNS, UNSHARE
     272,
 )
 KEYCTL, ADD_KEY, IO_URING_SETUP, CLONE3, PERF_EVENT_OPEN, OPEN_BY_HANDLE_AT = 250, 248, 425, 435, 298, 304
+FALLOCATE, KEEP_SIZE = 285, 1
 NEWUSER, NEWNS = 0x10000000, 0x20000
 VSOCK, ALG = 40, 38
 
@@ -120,6 +121,7 @@ def escapes(at: Mapping[str, object]) -> dict[str, Callable[[], object]]:
         "groups": lambda: os.setgroups([0]),
         "device": lambda: os.mknod("/tmp/disk", 0o60666, os.makedev(8, 0)),
         "own lease": extend_lease,
+        "room behind the log's end": lambda: call(FALLOCATE, 1, KEEP_SIZE, 0, 128 << 20),
         "what it goes on from": lambda: path("restore").write_text("x"),
     }
 
@@ -141,6 +143,32 @@ def fill_folder(folder: str) -> None:
         Path(folder, f"f{number}").write_bytes(bytes(16 << 20))
 
 
+def keep_nameless_files(folder: str) -> None:
+    """Write to files that no look at the folder finds."""
+    held = [os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in range(8)]
+    for fd in held:
+        os.write(fd, bytes(8 << 20))
+    time.sleep(1000)
+
+
+def nest_folders(folder: str) -> None:
+    """Make more folders, one in another, than a path may have letters, or Python calls."""
+    os.chdir(folder)
+    for _ in range(2500):
+        Path("a").mkdir()
+        os.chdir("a")
+    time.sleep(1000)
+
+
+def outlive_its_agent() -> None:
+    LIBC.prctl(1, 0)  # PR_SET_PDEATHSIG
+    for _ in range(64):
+        if os.fork() == 0:
+            time.sleep(1000)
+    print("waits", flush=True)
+    time.sleep(1000)
+
+
 class Prisoner(Workload):
     """Params: `escape`, and where things are."""
 
@@ -158,6 +186,9 @@ class Prisoner(Workload):
                     "fork bomb": fork_bomb,
                     "400 MB": take_memory,
                     "full folder": lambda: fill_folder(os.environ["HOME"]),
+                    "files without a name": lambda: keep_nameless_files(os.environ["HOME"]),
+                    "folders in folders": lambda: nest_folders(os.environ["HOME"]),
+                    "outlives its agent": outlive_its_agent,
                     "honest": lambda: None,
                     "waits": lambda: time.sleep(1000),
                 }[name]

@@ -1,6 +1,8 @@
 """A job in its sandbox gets at nothing that is not its own, and takes no more than its share: each attempt within ten seconds."""
 
 import os
+import resource
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -157,8 +159,16 @@ async def test_job_that_takes_too_much_memory_has_failed_and_says_so(
         assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
 
 
+@pytest.mark.parametrize(
+    ("escape", "why"),
+    [
+        ("full folder", "takes more than"),
+        ("files without a name", "takes more than"),
+        ("folders in folders", "too deep to be looked at"),
+    ],
+)
 async def test_job_whose_folder_is_too_full_is_ended_and_says_so(
-    tmp_path: Path, forks: ForkServer, host: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forks: ForkServer, host: str, monkeypatch: pytest.MonkeyPatch, escape: str, why: str
 ) -> None:
     monkeypatch.setattr(job_rooms, "MARGIN_BYTES", -(240 << 20))
     with agent_jobs(tmp_path, forks, group=host) as jobs:
@@ -170,10 +180,34 @@ async def test_job_whose_folder_is_too_full_is_ended_and_says_so(
                     jobs.bound_outputs()
 
             nursery.start_soon(look)
-            ended, _ = await outcome(jobs, job("full folder", NOWHERE), tmp_path)
+            ended, _ = await outcome(jobs, job(escape, NOWHERE), tmp_path)
             nursery.cancel_scope.cancel()
-        assert (ended.ended.outcome, "its folder takes more than" in ended.ended.reason) == ("failed", True)
+        assert (ended.ended.outcome, why in ended.ended.reason) == ("failed", True)
         assert jobs.scratch == []
+
+
+async def test_what_outlives_its_agent_is_ended_by_the_next_and_takes_no_descriptors(tmp_path: Path, host: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with agent_jobs(tmp_path, group=host) as jobs:
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, job("outlives its agent", NOWHERE))
+            while "waits" not in (log.read_text() if (log := tmp_path / "logs/a.1.log").exists() else ""):
+                await trio.sleep(0.01)
+            os.kill(jobs.forks.pid or 0, signal.SIGKILL)
+            await trio.sleep(0.1)
+            [group] = control_groups.folders(f"{host}/a.1", ["pids"])
+            assert len([*control_groups.members(group)]) > 64
+            AgentJobs(jobs.store, jobs._lease, tmp_path, jobs.forks, group=host)
+            assert not group.exists()
+            jobs.begin(nursery, job("outlives its agent", NOWHERE), 2)
+            await jobs.until(ev.WorkloadEnded)
+            while not (log := tmp_path / "logs/a.2.log").exists() or "waits" not in log.read_text():
+                await trio.sleep(0.01)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 32, before[1]))
+            try:
+                jobs.kill(("a", 2))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize("trick", ["link", "second name", "pipe", "folder"])

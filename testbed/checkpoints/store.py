@@ -22,7 +22,6 @@ import errno
 import fcntl
 import functools
 import os
-import shutil
 import stat
 import threading
 import time
@@ -45,6 +44,7 @@ from testbed.checkpoints.files import NO_ROOM, PayloadFile, free_bytes, fsync_di
 from testbed.checkpoints.manifest import CHUNK_BYTES, Key, Manifest, check_job
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover
+from testbed.linux import remove_folder
 
 # of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
 MAX_GIVEN_UP: Final = 1
@@ -72,7 +72,7 @@ class CheckpointStore:
             undo.callback(os.close, self._lock_file)
             self._scratch = root / ".scratch"
             # what a job of a killed agent writes meanwhile stays until the next start
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_folder(self._scratch)
             self._manifests, self.damaged = recover(root)
             undo.pop_all()
 

@@ -48,6 +48,8 @@ from testbed.workloads.sandbox import Sandbox
 from testbed.workloads.submission import is_saved_from_outside
 
 STOP_GRACE_S: Final = 2.0
+# of a job's process, that are ended apart: it has one where it is not the first of a namespace, whose end ends all
+MAX_CHILDREN: Final = 16
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
 KILLS: Final = (signal.SIGKILL, *OF_PEOPLE)
 _REASONS: Final = {
@@ -199,7 +201,7 @@ class WorkloadProcess:
         """
         self._killed_here = True
         if not (self._children or self._reaped):
-            for child in children_of(self.pid):
+            for child in children_of(self.pid)[:MAX_CHILDREN]:
                 with suppress(ProcessLookupError):  # it has gone
                     self._children.append(os.pidfd_open(child))
         self._kill_group()

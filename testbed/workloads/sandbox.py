@@ -43,6 +43,7 @@ OF_GPUS: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", 
 SYS_OF_GPUS: Final = ("/sys/bus/pci", "/sys/devices", "/sys/module/nvidia")
 _CALLS: Final = Path(__file__).with_name("syscalls.txt")
 _CLONE_NEW: Final = 0x7E020080  # every flag of clone that makes a namespace
+_KEEP_SIZE: Final = 1  # of fallocate
 _DOMAINS: Final = (1, 2, 10, 16)  # of sockets: UNIX, IPv4, IPv6, netlink
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _CLONE_NEWIPC: Final = 0x08000000
@@ -89,6 +90,8 @@ def filter_program() -> bytes:
         with suppress(OSError, ValueError):  # of another architecture, or newer than the library
             rules.add_rule(seccomp.ALLOW, name)
     rules.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_NEW, 0))
+    # room behind a file's end is in no size: not in that of its log
+    rules.add_rule(seccomp.ALLOW, "fallocate", seccomp.Arg(1, seccomp.MASKED_EQ, _KEEP_SIZE, 0))
     for name, domains in (("socket", _DOMAINS), ("socketpair", _DOMAINS[:1])):
         for domain in domains:
             rules.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, seccomp.EQ, domain))

@@ -6,9 +6,10 @@ its name alone.
 
 from __future__ import annotations
 
+import _thread
+import errno
 import mmap
 import os
-import shutil
 import stat
 import time
 from contextlib import suppress
@@ -21,6 +22,8 @@ import trio
 from testbed import control_groups
 from testbed.bounds import most_checkpoint_bytes
 from testbed.checkpoints import BadManifest
+from testbed.checkpoints.files import free_bytes
+from testbed.linux import remove_folder
 from testbed.messages import JobSpec
 from testbed.workloads.output import LOOK_S
 from testbed.workloads.returned import LARGEST_BYTES
@@ -40,6 +43,7 @@ class JobRoom:
     def __init__(self, folder: str, spec: JobSpec) -> None:
         self.folder = folder
         self._spec, self._groups, self._fault, self._look_s = spec, list[Path](), "", 0.0
+        self._is_looking, self._free_bytes = False, 0
         self._most_bytes = 4 * most_checkpoint_bytes(spec.payload_bytes) + LARGEST_BYTES + MARGIN_BYTES
 
     def furnish(self, restore: str | None, slots: tuple[int, ...], group: str) -> Sandbox | None:
@@ -48,6 +52,7 @@ class JobRoom:
         OSError, SetupError: they cannot be made.
         """
         Path(self.folder).mkdir(mode=0o700, parents=True)
+        self._free_bytes = free_bytes(Path(self.folder))
         if os.geteuid() != 0:
             return None
         joined = self._make_groups(group) if group else []
@@ -69,21 +74,44 @@ class JobRoom:
         return Path(self.folder, f"snapshot.{sequence}")
 
     def is_overfull(self) -> bool:
-        """Return True if its folder takes more of the disk than it may."""
-        began_s = time.monotonic()
-        if began_s < self._look_s:
-            return False
-        room_bytes = self._most_bytes
-        for top, folders, files in os.walk(self.folder):
-            for name in (*folders, *files):
-                with suppress(OSError):
-                    room_bytes -= ENTRY_BYTES + 512 * Path(top, name).lstat().st_blocks
-                if room_bytes < 0:
-                    self._fault = f"its folder takes more than {format_size(self._most_bytes)}"
-                    return True
+        """Return True if its folder was found to take more of the disk than it may; have it looked at again, if that is due.
+
+        That is soon where the disk fills. The look is a thread's: a job may have many files.
+        """
+        is_filling = (free := free_bytes(Path(self.folder))) < self._free_bytes - MARGIN_BYTES
+        if not self._is_looking and (is_filling or time.monotonic() >= self._look_s):
+            self._is_looking, self._free_bytes = True, free if is_filling else self._free_bytes
+            _thread.start_new_thread(self._look, (is_filling,))
+        return bool(self._fault)
+
+    def _look(self, at_nameless: bool) -> None:
+        began_s, folders = time.monotonic(), [self.folder]
+        room_bytes = self._most_bytes - (self._nameless_bytes() if at_nameless else 0)
+        while folders and room_bytes >= 0:
+            try:
+                with os.scandir(folders.pop()) as entries:
+                    for entry in entries:
+                        with suppress(FileNotFoundError):
+                            room_bytes -= ENTRY_BYTES + 512 * entry.stat(follow_symlinks=False).st_blocks
+                            folders += [entry.path] if entry.is_dir(follow_symlinks=False) else []
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    self._fault = "a folder in its folder is too deep to be looked at"
+        if room_bytes < 0:
+            self._fault = f"its folder takes more than {format_size(self._most_bytes)}"
         now_s = time.monotonic()
         self._look_s = now_s + max(LOOK_S / 2.0, (now_s - began_s) / LOOKING_SHARE)
-        return False
+        self._is_looking = False
+
+    def _nameless_bytes(self) -> int:
+        """Return the bytes of files on its folder's disk that have no name, and that its processes hold open or mapped."""
+        found, device = dict[int, int](), Path(self.folder).stat().st_dev
+        for pid in control_groups.members(self._groups[0]) if self._groups else ():
+            for held in (each for kind in ("fd", "map_files") for each in Path(f"/proc/{pid}", kind).glob("*")):
+                with suppress(OSError):
+                    if (status := held.stat()).st_nlink == 0 and status.st_dev == device:
+                        found[status.st_ino] = 512 * status.st_blocks
+        return sum(found.values())
 
     def fault(self) -> str:
         """Return the bound that it was ended for passing; "" for none."""
@@ -97,7 +125,7 @@ class JobRoom:
             await trio.to_thread.run_sync(self._clear)
 
     def _clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
         for folder in self._groups:
             with suppress(OSError):
                 control_groups.remove(folder)
@@ -118,6 +146,13 @@ class JobRoom:
 def _limit_campus(name: str) -> None:
     """Leave the machine some memory, however much all jobs of the campus take."""
     control_groups.make(name, memory_bytes=JOBS_SHARE * os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE)
+
+
+def end_left(host: str) -> None:
+    """End what jobs of an agent before left, by their control groups: a process may have kept itself from dying with it."""
+    for folder in (each for above in control_groups.folders(host) for each in above.glob("*.*/")):
+        with suppress(OSError):
+            control_groups.remove(folder)
 
 
 def take_over(written: Path, target: Path) -> None:

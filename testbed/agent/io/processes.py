@@ -13,7 +13,7 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.io.job_rooms import JobRoom, take_over
+from testbed.agent.io.job_rooms import JobRoom, end_left, take_over
 from testbed.bounds import quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import ProtocolError, SetupError, SpecError
@@ -46,6 +46,8 @@ class JobProcesses:
         group: str = "",
     ) -> None:
         self._group = group  # of the host, for its jobs' control groups
+        if group:
+            end_left(group)
         self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
         logs.mkdir(parents=True, exist_ok=True)
         self._launch = launch
@@ -164,7 +166,7 @@ class JobProcesses:
             taken = await process.snapshot(written, stop=self._snapshots_stop, final=order.final)
             take_over(written, path)
             if taken.stopped:
-                LOG.warning("%s stood still for its snapshot: %s", order.job, taken.stopped)
+                LOG.warning("%s stood still for its snapshot: %s", order.job, quoted(taken.stopped))
             self._still_wanted(key)
             if order.final:
                 self._end(key)
@@ -173,7 +175,7 @@ class JobProcesses:
                 await trio.to_thread.run_sync(self._store.drop, *manifest.key)
             self._still_wanted(key)
         except (ProcessGone, SnapshotImpossible, CheckpointError, OSError) as error:
-            LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
+            LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, quoted(str(error)))
             if path is not None:  # the process that wrote it has gone, or reported that it does not any more
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
             self._handle(ev.SnapshotFailed(*key, order.final, quoted(str(error))))

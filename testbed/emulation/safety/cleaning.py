@@ -20,6 +20,7 @@ from typing import Any
 from testbed import control_groups, identity
 from testbed.emulation.safety.ledger import ENDS, MARK, note_end, owner_lives, read_entries
 from testbed.emulation.safety.living import SUFFIX, default_root, ledgers
+from testbed.linux import remove_folder
 
 GONE_S = 5.0  # for which a killed process is waited for
 REMOVERS = 8  # threads that remove files
@@ -141,7 +142,10 @@ def remove_tree(path: Path) -> bool:
     # the files of hundreds of hosts: most of the time is the kernel's. RuntimeError: the interpreter ends, and begins no threads
     with contextlib.suppress(RuntimeError), ThreadPoolExecutor(REMOVERS) as pool:
         list(pool.map(shutil.rmtree, [part.path for part in os.scandir(path) if part.is_dir(follow_symlinks=False)]))
-    shutil.rmtree(path)
+    try:
+        shutil.rmtree(path)
+    except RecursionError:
+        remove_folder(path)
     return True
 
 
