@@ -212,7 +212,8 @@ class Coordinator:
         before = cluster.queue.controller.rule
         if self._ticks.next_s == inf and isinstance(event, ev.AgentSaid) and isinstance(event.message, m.Hello):
             self._ticks.begin(now_s, cluster.protocol.control_period_s)
-        if self._resync is None or isinstance(event, ev.Restarted):
+        # names depend on no agent, and what is kept for later is lost with the next restart
+        if self._resync is None or isinstance(event, ev.Restarted | ev.TokenMade | ev.TokenSpent | ev.NameRevoked):
             self._react(event)
         else:
             self._resync.collect(cluster, event)
