@@ -171,6 +171,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 nursery.start_soon(self._registrar.keep_renewed)
             if self.leads is not None:
                 await self.leads.wait()
+                if self._registrar is not None:  # before an agent that waited says Hello
+                    self._registrar.take_over()
             if self.group is not None or self.paired:
                 nursery.start_soon(self._write_all)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
@@ -347,7 +349,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                         if isinstance(message, m.Heartbeat):
                             self.load.reports.add(message.answered_s)
                         if isinstance(message, m.Renew):
-                            peer.tell(self._names.renewed(hello.host, message))
+                            # of a coordinator that another follows no more: a name may have been revoked there
+                            self._when_all_stands(partial(peer.tell, self._names.renewed(hello.host, message)))
                         else:
                             self.handle(ev.AgentSaid(hello.host, message))
                         heard_bytes = channel.received_bytes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from testbed import messages as m
 from testbed.errors import RemoteProtocolError, SetupError
 from testbed.logs import logger
 from testbed.trust import joining
-from testbed.trust.authority import Authority, pem_of
+from testbed.trust.authority import Authority
 from testbed.trust.channel import Identity, Name, PartyRole
 from testbed.trust.joining import renew_in_s
 from testbed.wire import Channel
@@ -44,8 +43,6 @@ class Registrar:
         self._path, self._authority = path, Authority.load(path)
         self._identity, self._names, self._handle = identity, names, handle
         self._tell_agents = tell_agents
-        # that issued the coordinator's own certificate
-        self._shown = self._authority.certificate
         identity.deny(names.revoked)
 
     def name(self, role: str, subject: str) -> Name:
@@ -65,55 +62,54 @@ class Registrar:
         return m.Issued(self._issue(self.name(PartyRole.HOST, host), asked.public_key))
 
     def _issue(self, name: Name, public_key: bytes) -> bytes:
-        return pem_of(self._authority.issue(name, joining.public_key_of(public_key)))
+        return self._authority.shown(self._authority.issue(name, joining.public_key_of(public_key)))
 
     def make_token(self, asked: m.MakeToken) -> m.Token:
         """Return a new token, whose number is in the journal."""
         name = self.name(asked.role, asked.subject)
         if name.role is PartyRole.COORDINATOR:
             raise RemoteProtocolError(f"{name}: tokens are for hosts and operators")
-        token, number = joining.new_token(self._authority, self._shown, name, asked.ttl_s)
+        token, number = joining.new_token(self._authority, name, asked.ttl_s)
         self._handle(ev.TokenMade(number, str(name)))
         return m.Token(token)
 
     def obey(self, order: m.Revoke | m.RotateAuthority) -> None:
-        """End what a name's certificates are good for, and its conversations; or follow the authority by another one.
-
-        The coordinator's own certificate is then made by the last authority once more, which a host that was away knows.
-        """
-        last = self._authority
+        """End what a name's certificates are good for, and its conversations; or follow the authority by another one."""
         if isinstance(order, m.Revoke):
             self._handle(ev.NameRevoked(str(self.name(order.role, order.subject)), time.time()))
         else:
-            following = last.successor()
+            following = self._authority.successor()
             try:
                 following.save(self._path)
             except OSError as error:
                 raise RemoteProtocolError(f"the authority stays as it is: {error}") from error
-            self._authority = following
-            self._renew(last)
+            self._renew(following)
         self._tell_agents(self.trust)
         self._identity.deny(self._names.revoked)
 
     async def keep_renewed(self) -> None:
-        """Renew the coordinator's own certificate, for ever: at half its life, and after another one that leads has rotated."""
+        """Take over what another coordinator has left, for ever, and renew the own certificate at half its life."""
         while True:
             await trio.sleep(LOOK_S)
-            try:
-                authority = Authority.load(self._path)
-            except SetupError as error:
-                LOG.warning("the last authority goes on: %s", error)
-                authority = self._authority
-            is_other = authority.certificate != self._authority.certificate
-            if is_other or renew_in_s(self._identity.credentials.certificate) <= 0.0:
-                self._authority = authority
+            self.take_over()
+            if renew_in_s(self._identity.credentials.certificate) <= 0.0:
+                self._renew(self._authority)
+
+    def take_over(self) -> None:
+        """Follow the authority by the one that another coordinator has left, and end conversations with names that it revoked."""
+        try:
+            authority = Authority.load(self._path)
+        except SetupError as error:
+            LOG.warning("the last authority goes on: %s", error)
+        else:
+            if authority.certificate != self._authority.certificate:
                 self._renew(authority)
-            self._identity.deny(self._names.revoked)
+                self._tell_agents(self.trust)
+        self._identity.deny(self._names.revoked)
 
     def _renew(self, by: Authority) -> None:
-        made = by.credentials(self._identity.name)
-        self._shown = by.certificate
-        self._identity.renew(replace(made, trusted=self._authority.trusted))
+        self._authority = by
+        self._identity.renew(by.credentials(self._identity.name))
 
     async def serve_joiner(self, stream: trio.abc.Stream, stands: Callable[[], Awaitable[None]]) -> None:
         """Give a peer without a name the certificate that its token is for, once it `stands` that the token is spent.

@@ -3,6 +3,7 @@
 import json
 import random
 import ssl
+import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,9 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from typer.testing import CliRunner
 
 from controller.core.coordinator import Coordinator
+from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.names import Names
 from controller.core.parameters import Protocol, Queue
+from controller.persistence.group_commit import GroupCommit
 from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import JournalReplay
 from controller.registrar import Registrar
@@ -36,7 +39,7 @@ from testbed.checkpoints import CheckpointStore
 from testbed.errors import RemoteProtocolError, SetupError
 from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
 from testbed.trust import joining
-from testbed.trust.authority import Authority, domain_of, new_key, pem_of
+from testbed.trust.authority import Authority, domain_of, nameless_file, new_key, pem_of
 from testbed.trust.channel import SKEW_S, Credentials, Identity, Name, PartyRole, context_of, opened
 from testbed.trust.door import Door
 from testbed.trust.joining import Renewal, der_of, join
@@ -152,6 +155,24 @@ async def test_a_token_stays_spent_when_the_coordinator_begins_again(tmp_path: P
     fresh = Identity(coordinator.authority.credentials(Name(CAMPUS, PartyRole.COORDINATOR, "coord")))
     Registrar(tmp_path / "authority.pem", fresh, names, lambda _: None, lambda _: None)
     assert str(H2) in fresh.denied
+
+
+def test_names_change_at_once_though_agents_are_awaited_and_another_restart_forgets_none() -> None:
+    core = Coordinator(three_tier(2, 1, 0), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
+    names = core.cluster.names
+    core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
+    core.handle(ev.Restarted(0.5), 2.0)
+    core.handle(ev.TokenMade("1", str(H1)), 2.0)
+    core.handle(ev.TokenMade("2", str(H2)), 2.0)
+    assert core.is_resyncing
+    assert names.tokens.keys() == {"1", "2"}
+    core.handle(ev.TokenSpent("1"), 2.1)
+    core.handle(ev.NameRevoked(str(H2), 7.0), 2.1)
+    assert (names.tokens, names.revoked) == ({}, {str(H2): 7.0})
+    core.handle(ev.Restarted(0.5), 2.2)
+    core.handle(ev.Woke(), 60.0)
+    assert not core.is_resyncing
+    assert (names.tokens, names.revoked) == ({}, {str(H2): 7.0})
 
 
 DEEP = urlsafe_b64encode(b"[" * 1400).decode()  # JSON that no reader's stack holds
@@ -301,6 +322,23 @@ async def test_a_certificate_is_renewed_under_the_name_of_its_conversation(coord
     answer = await agent.heard()
     assert isinstance(answer, m.Issued)
     assert joining.name_in(answer.certificate) == H1
+
+
+async def test_no_certificate_is_renewed_by_a_coordinator_that_cannot_write(coordinator: Running) -> None:
+    """Another one may lead by now, at which the name was revoked since."""
+    agent = await agent_of(coordinator, identity_of(coordinator))
+    await welcomed(agent)
+    coordinator.host.group = group = GroupCommit(coordinator.host.journal, coordinator.host.journal, lambda _: None)
+    group.add(None, lambda: None)  # and nobody writes
+    await agent.out.send(m.Renew(der_of(new_key())))
+    with trio.move_on_after(0.3) as silence:
+        await agent.heard()
+    assert silence.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(group.write_all, 0.1)
+        with trio.fail_after(SOON_S):
+            assert isinstance(await agent.heard(), m.Issued)
+        nursery.cancel_scope.cancel()
 
 
 OTHER_KINDS = [ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP384R1())]
@@ -476,7 +514,7 @@ async def test_authority_changes_while_all_stay_connected(coordinator: Running) 
             await until(lambda: all(signer(each)(new) for each in (first, second)))
             assert first.credentials.trusted.count(b"BEGIN CERTIFICATE") == 2
             assert None not in (*one, *two)
-        # who was away knows the old one alone, and so is the coordinator's certificate of that one for a while
+        # who was away knows the old one alone
         await welcomed(await agent_of(coordinator, identity_of(coordinator, H2)))
         await asked(coordinator, m.RotateAuthority())
         await until(lambda: signer(first)(Authority.load(path)))
@@ -496,7 +534,15 @@ async def test_a_coordinator_that_follows_takes_over_names_as_another_left_them(
     first = Authority.new(CAMPUS)
     first.save(path)
     mine = [Identity(first.credentials(Name(CAMPUS, PartyRole.COORDINATOR, each))) for each in ("leads", "follows")]
-    leads, follows = (Registrar(path, each, names, lambda _: None, lambda _: None) for each in mine)
+    told = list[m.Trust]()
+    leads, follows = (Registrar(path, each, names, lambda _: None, told.append) for each in mine)
+    leads.obey(m.RotateAuthority())
+    names.revoked[str(H1)] = 1.0
+    follows.take_over()
+    assert told[1] == m.Trust(Authority.load(path).trusted, {str(H1): 1.0}), "agents that came before are told"
+    assert mine[1].credentials.trusted == told[1].trusted
+    assert mine[1].denied == {str(H1): 1.0}
+    names.revoked.clear()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follows.keep_renewed)
         leads.obey(m.RotateAuthority())
@@ -507,6 +553,23 @@ async def test_a_coordinator_that_follows_takes_over_names_as_another_left_them(
         await trio.sleep(0.1)  # it goes on with what it has
         assert mine[1].denied == {str(H1): 1.0}
         nursery.cancel_scope.cancel()
+
+
+async def test_a_file_without_a_name_holds_an_authority_at_every_moment() -> None:
+    path, over = nameless_file(), threading.Event()
+    (authority := Authority.new(CAMPUS)).save(path)
+
+    def save() -> None:
+        while not over.is_set():
+            authority.save(path)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    try:
+        assert all(path.read_bytes().endswith(authority.trusted) for _ in range(20_000))
+    finally:
+        over.set()
+        writer.join()
 
 
 async def test_an_authority_that_cannot_be_written_is_followed_by_none(coordinator: Running) -> None:

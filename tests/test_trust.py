@@ -71,6 +71,21 @@ async def test_both_ends_know_each_other_by_name_and_keep_no_session_for_later(a
     assert not (client[0].session_reused or client[0].session.has_ticket)
 
 
+async def test_who_knows_the_last_authority_alone_knows_a_coordinator_of_the_one_that_follows(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Such as a host that was off when it was told, and a coordinator that has begun again since."""
+    authority.successor().save(tmp_path / "a.pem")
+    second = Authority.load(tmp_path / "a.pem")
+    server, client = await met(identity(second, HEAD), identity(authority))
+    assert (server[1], client[1], client[2]) == (HOST, HEAD, b"words")
+    server, client = await met(identity(second.successor(), HEAD), identity(authority))
+    assert is_refused(server)
+    assert is_refused(client)
+    link = Authority(CAMPUS, second.key, second.certificate)
+    assert is_refused((await met(identity(link, HEAD), identity(authority)))[1]), "it is the link that proves it"
+
+
 async def test_a_name_of_another_role_or_campus_is_not_let_in_and_no_coordinator(authority: Authority) -> None:
     for name in (Name(CAMPUS, PartyRole.OPERATOR, "anna"), Name("other", PartyRole.HOST, "h3")):
         server, client = await met(identity(authority, HEAD), identity(authority, name))

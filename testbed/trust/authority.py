@@ -42,17 +42,21 @@ class Authority:
     key: ec.EllipticCurvePrivateKey = field(repr=False)
     certificate: x509.Certificate
     other: x509.Certificate | None = None
+    link: x509.Certificate | None = None  # of this one's key by the one that it follows: proof to parties that know that one alone
 
     @classmethod
-    def new(cls, campus: str) -> Authority:
-        """Return a new authority, whose certificate it signs itself."""
+    def new(cls, campus: str, after: Authority | None = None) -> Authority:
+        """Return a new authority, whose certificate it signs itself; `after` another, which signs one of its key, too."""
         key = new_key()
         issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{COMMON_NAME}{campus}")])
-        builder = _builder(issuer, key.public_key(), key, AUTHORITY_LIFE_S).subject_name(issuer)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        return cls(
-            campus, key, builder.add_extension(_usage(is_authority=True), critical=True).sign(key, hashes.SHA256())
-        )
+
+        def signed_by(signer: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+            builder = _builder(issuer, key.public_key(), signer, AUTHORITY_LIFE_S).subject_name(issuer)
+            builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            return builder.add_extension(_usage(is_authority=True), critical=True).sign(signer, hashes.SHA256())
+
+        made = cls(campus, key, signed_by(key))
+        return made if after is None else replace(made, other=after.certificate, link=signed_by(after.key))
 
     @classmethod
     def load(cls, path: Path) -> Authority:
@@ -65,19 +69,21 @@ class Authority:
         except (OSError, ValueError) as error:
             raise SetupError(f"{path}: no authority of a campus (`reclaimnet ca init` makes one): {error}") from error
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return cls(str(common.value).removeprefix(COMMON_NAME), key, certificate, *others[:1])
+        return cls(str(common.value).removeprefix(COMMON_NAME), key, certificate, *others[:2])
 
     def save(self, path: Path) -> None:
         """Write key and certificates to a file that its owner alone may read: the old content, or all of the new."""
-        body = pem_of_key(self.key) + self.trusted
-        if path.is_relative_to("/proc"):  # a file without a name
-            path.write_bytes(body)
+        body = pem_of_key(self.key) + self.trusted + (b"" if self.link is None else pem_of(self.link))
+        if path.is_relative_to("/proc"):  # a file without a name; it is at no moment empty
+            with path.open("r+b") as file:
+                file.write(body)
+                file.truncate()
             return
         replace_durably(path, body)
 
     def successor(self) -> Authority:
         """Return another authority of the campus, which follows this one: both are trusted, and no earlier one."""
-        return replace(Authority.new(self.campus), other=self.certificate)
+        return Authority.new(self.campus, self)
 
     @property
     def trusted(self) -> bytes:
@@ -103,10 +109,15 @@ class Authority:
         builder = builder.add_extension(named, critical=True).add_extension(usages, critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
+    def shown(self, certificate: x509.Certificate) -> bytes:
+        """Return a certificate as its party shows it: with the link, in PEM."""
+        return pem_of(certificate) + (b"" if self.link is None else pem_of(self.link))
+
     def credentials(self, name: Name, life_s: float = LIFE_S, at: str = "") -> Credentials:
         """Return a new key, its certificate, and what is trusted, for a party that this process starts."""
         key = new_key()
-        return Credentials(name, pem_of_key(key), pem_of(self.issue(name, key.public_key(), life_s, at)), self.trusted)
+        made = self.shown(self.issue(name, key.public_key(), life_s, at))
+        return Credentials(name, pem_of_key(key), made, self.trusted)
 
 
 def domain_of(campus: str) -> str:

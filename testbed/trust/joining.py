@@ -54,10 +54,11 @@ class Join(Struct, tag=True, frozen=True, forbid_unknown_fields=True):
 CODEC: Final[Codec[Join | Trust | Issued | Refused]] = Codec(Join | Trust | Issued | Refused, FRAME_BYTES)
 
 
-def new_token(authority: Authority, shown: x509.Certificate, name: Name, life_s: float) -> tuple[str, str]:
-    """Return a token and its number. `shown` is the authority by which a joiner is to verify the coordinator."""
+def new_token(authority: Authority, name: Name, life_s: float) -> tuple[str, str]:
+    """Return a token and its number. By the authority a joiner is to verify the coordinator."""
     number = secrets.token_urlsafe(16)
-    return new_pass(authority.key, AUDIENCE, life_s, sub=str(name), jti=number, ca=_hash_of(shown)), number
+    hashed = _hash_of(authority.certificate)
+    return new_pass(authority.key, AUDIENCE, life_s, sub=str(name), jti=number, ca=hashed), number
 
 
 def number_and_name(token: str, authority: Authority) -> tuple[str, Name]:
