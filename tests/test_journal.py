@@ -80,6 +80,25 @@ def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(
     assert sum(1 for _ in read_facts(path)) == facts_at_once + 2
 
 
+def test_a_reader_that_stands_still_holds_no_writer_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that follows, and reads a long journal at once when it starts."""
+    monkeypatch.setattr(journals, "LONGEST_LOG_PAGES", 0)
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.fold_elsewhere()
+    journal.append([Entry(1.0, ev.Woke(), [facts.HostReturned("h1")])])
+    with closing(Journal(tmp_path / "j.sqlite")) as reader, reader.at_once():
+        assert len([*reader.follow()]) == 1
+        journal.append([Entry(2.0, ev.Woke(), [facts.HostReturned("h1")])])
+        carrier = threading.Thread(target=journal.fold_in)
+        carrier.start()
+        time.sleep(0.2)
+        began_s = time.monotonic()
+        journal.append([Entry(3.0, ev.Woke(), [facts.HostReturned("h1")])])
+        assert time.monotonic() - began_s < 1.0, "of 5"
+        carrier.join()
+    journal.close()
+
+
 def test_the_log_beside_a_journal_stays_short_however_much_is_written_while_it_is_carried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The coordinator's process, killed and started again on its journal: same decisions, same promises, and whose journal it is."""
 
+import errno
 import os
 import random
 import sqlite3
@@ -21,6 +22,7 @@ from controller.core.model import facts as f
 from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
+from controller.persistence import snapshot
 from controller.persistence.journal import Journal, encoded, facts_before_damage, read_facts
 from controller.persistence.lines import Entry, LogLine
 from controller.persistence.recovery import JournalReplay, check_origin, origin_of, start_after
@@ -158,6 +160,21 @@ def test_a_fork_freezes_the_core_as_it_was_while_the_core_decides_on(tmp_path: P
     assert len([*Path("/proc/self/fd").iterdir()]) == opened - 1
     core.draw = lambda: 0.5  # type: ignore[attr-defined]
     assert frozen(Freezing(core)) == b""
+
+
+def test_a_fork_that_hangs_or_cannot_be_made_gives_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "HANGS_AFTER_S", 1)
+    monkeypatch.setattr(snapshot, "freeze", lambda _: time.sleep(15.0))
+    began_s, opened = time.monotonic(), len([*Path("/proc/self/fd").iterdir()])
+    assert frozen(Freezing(a_coordinator())) == b""
+    assert time.monotonic() - began_s < 10.0
+
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no room")
+
+    monkeypatch.setattr(os, "fork", refused)
+    assert frozen(Freezing(a_coordinator())) == b""
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
 
 
 def test_every_system_has_a_snapshot(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ class Journal:
         That waits for the disk; otherwise the next commit after every few megabytes would.
         """
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._beside = sqlite3.connect(self.path, isolation_level=None, factory=_Database, check_same_thread=False)
+        # it waits for no reader, since writers would have to wait with it
+        self._beside = sqlite3.connect(self.path, 0.0, isolation_level=None, factory=_Database, check_same_thread=False)
         self._beside.path = str(self.path)
 
     def fold_in(self) -> None:

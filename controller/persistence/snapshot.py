@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import sys
 from contextlib import suppress
 from functools import cache
@@ -26,6 +27,7 @@ from testbed.linux import end_with_parent
 # what decisions are made of
 DECIDING = ("controller/core", "controller/numerics", "testbed/bounds.py", "testbed/messages.py", "topologies")
 NICE = 10  # of the fork: whoever waits for an answer is served before it
+HANGS_AFTER_S = 60  # it holds what this process had open, and then ends without bytes
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
@@ -48,13 +50,16 @@ class Freezing:
     """A fork of this process that freezes a core as it is now, at low priority, and ends with this process."""
 
     def __init__(self, core: Coordinator) -> None:
-        self._file = os.memfd_create("snapshot")
-        self._pid = os.fork()
+        self._file, self._pid, parent = os.memfd_create("snapshot"), -1, os.getpid()
+        with suppress(OSError):  # there is no room for another process, and there will be no bytes
+            self._pid = os.fork()
         if self._pid == 0:
             status = 1
             with suppress(BaseException):
                 gc.disable()  # what is garbage here may be open there
-                end_with_parent()
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(HANGS_AFTER_S)
+                end_with_parent(parent)
                 os.setpriority(os.PRIO_PROCESS, 0, NICE)
                 with open(self._file, "wb", closefd=False) as file:
                     file.write(freeze(core) or b"")
@@ -63,7 +68,7 @@ class Freezing:
 
     def body(self) -> bytes | None:
         """Return the core as bytes, empty if it has none, and close what was open for it; None: not yet."""
-        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        pid, status = (-1, -1) if self._pid < 0 else os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
             return None
         body = b"" if status else os.pread(self._file, os.fstat(self._file).st_size, 0)
