@@ -1,11 +1,14 @@
 """An agent's loops by a clock that jumps: its connection to the coordinator, and what it looks at of a host."""
 
+import os
+import socket
 from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -14,10 +17,12 @@ from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
 from testbed.agent.host import IDLE_SAMPLE_S, SAMPLE_S, watch
+from testbed.agent.io import coordinator_link
 from testbed.agent.io.coordinator_link import IN, OUT, PARK_WITHIN_S, SILENT_HEARTBEATS, SILENT_S, CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel
 
+TCP_REPAIR = 19
 Told = list[tuple[float, ev.Event]]
 
 
@@ -245,3 +250,23 @@ async def test_what_left_after_a_silence_is_counted_apart_from_it(autojump_clock
         samples = [each.sample for each in kernel.sample([], 0.0, idle_at_s)]
         found += [(round(sample.period_s, 9), sample.migration_bytes) for sample in samples if sample]
     assert found == [(1.9, 0), (0.1, 300), (1.0, 0), (1.0, 500)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root lets the end of a connection go silently")
+async def test_a_parked_connection_whose_other_end_is_gone_without_a_word_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A coordinator began again while the host's cable was cut: else nothing would ever be sent on it."""
+    monkeypatch.setattr(coordinator_link, "UNHEARD_MS", 1000)
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    edge = KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path()))
+    address = "127.0.0.1", listener.socket.getsockname()[1]
+    link = CoordinatorLink(address, edge, lambda _: None, standby=("127.0.0.1", 1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.stay_connected)
+        with trio.fail_after(20.0):
+            parked = await listener.accept()
+            parked.socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+            await trio.aclose_forcefully(parked)
+            await (await listener.accept()).aclose()
+        nursery.cancel_scope.cancel()

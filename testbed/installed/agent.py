@@ -69,10 +69,13 @@ class Lent(msgspec.Struct, kw_only=True):
         SERVICE.save(msgspec.json.encode(self))
 
     def keep(self, credentials: Credentials) -> None:
-        """Save other credentials."""
+        """Save other credentials; on a full disk the last ones stay, which are good for half their life yet."""
         self.key, self.certificate = credentials.key, credentials.certificate
         self.trusted = credentials.trusted
-        self.save()
+        try:
+            self.save()
+        except OSError as error:
+            LOG.error("other credentials are not saved: %s", error)
 
 
 def load(path: Path = SERVICE.kept) -> Lent:

@@ -180,8 +180,14 @@ class CoordinatorLink:
 
 
 async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
-    """Return a connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
+    """Return a connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS.
+
+    A parked one has no bytes: it is probed as often.
+    """
     sock = await network.connect(address)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for pause in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        sock.setsockopt(socket.IPPROTO_TCP, pause, UNHEARD_MS // 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
     return MessageStream(sock)
