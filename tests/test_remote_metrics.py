@@ -135,6 +135,9 @@ async def test_another_authority_of_the_campus_is_followed(served: Served, tmp_p
     served.authority.save(tmp_path / "authority.pem")
     served.authority.other = None  # the client trusts the new one alone
     assert await served.answer(served.context())
+    assert await served.answer(before), "one that follows is linked to it"
+    served.authority = served.authority.successor()
+    served.authority.save(tmp_path / "authority.pem")
     assert not await served.answer(before), "it verifies by the old one"
 
 
