@@ -76,7 +76,9 @@ class Registrar:
     def obey(self, order: m.Revoke | m.RotateAuthority) -> None:
         """End what a name's certificates are good for, and its conversations; or follow the authority by another one."""
         if isinstance(order, m.Revoke):
-            self._handle(ev.NameRevoked(str(self.name(order.role, order.subject)), time.time()))
+            name = str(self.name(order.role, order.subject))
+            # the clock may have been set back since
+            self._handle(ev.NameRevoked(name, max(time.time(), self._identity.issued_s(name))))
         else:
             following = self._authority.successor()
             try:

@@ -1,5 +1,6 @@
 """Names while a campus runs: tokens, renewals, revocations, another authority; hostile ones, too."""
 
+import errno
 import json
 import random
 import ssl
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jwt
 import pytest
@@ -37,6 +39,8 @@ from testbed import messages as m
 from testbed.bounds import quoted
 from testbed.checkpoints import CheckpointStore
 from testbed.errors import RemoteProtocolError, SetupError
+from testbed.installed.agent import Lent
+from testbed.installed.unit import Service
 from testbed.transfer import CheckpointServer, ReceiveEvent, TransferFailed, send_checkpoint
 from testbed.trust import joining
 from testbed.trust.authority import Authority, domain_of, nameless_file, new_key, pem_of
@@ -449,6 +453,30 @@ async def test_a_revoked_name_is_cut_within_a_second_and_comes_in_with_a_new_tok
             await trio.sleep(0.05)
             assert None not in (heard[-1], again[-1])
     assert f"{H1}: revoked" in changes(coordinator)
+
+
+async def test_a_clock_that_was_set_back_keeps_no_revoked_name_in(
+    coordinator: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stolen = identity_of(coordinator)
+    async with living(coordinator, stolen) as cut:
+        monkeypatch.setattr("controller.registrar.time", SimpleNamespace(time=lambda: time.time() - 86_400.0))
+        await asked(coordinator, m.Revoke("host", "h1"))
+        await until(lambda: cut[-1] is None)
+    with pytest.raises((AssertionError, trio.BrokenResourceError)):
+        await welcomed(await agent_of(coordinator, stolen))
+
+
+def test_an_agent_on_a_full_disk_goes_on_with_another_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(Service, "save", full)
+    first, other = (Authority.new(CAMPUS).credentials(H1) for _ in range(2))
+    lent = Lent(address="", key=first.key, certificate=first.certificate, trusted=first.trusted, port=1)
+    renewal = Renewal(Identity(first), lambda _: None, lent.keep)
+    renewal.take(m.Trust(other.trusted, {}))
+    assert renewal.identity.credentials.trusted == lent.trusted == other.trusted
 
 
 @pytest.mark.parametrize("by_the_receiver", [True, False])

@@ -75,7 +75,7 @@ class Lent(msgspec.Struct, kw_only=True):
         try:
             self.save()
         except OSError as error:
-            LOG.error("other credentials are not saved: %s", error)
+            LOG.warning("other credentials are not saved: %s", error)
 
 
 def load(path: Path = SERVICE.kept) -> Lent:

@@ -42,7 +42,7 @@ class Authority:
     key: ec.EllipticCurvePrivateKey = field(repr=False)
     certificate: x509.Certificate
     other: x509.Certificate | None = None
-    link: x509.Certificate | None = None  # of this one's key by the one that it follows: proof to parties that know that one alone
+    link: x509.Certificate | None = None  # of this one's key, by the one that it follows: for who knows that one alone
 
     @classmethod
     def new(cls, campus: str, after: Authority | None = None) -> Authority:

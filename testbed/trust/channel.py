@@ -95,6 +95,10 @@ class Identity:
                 with suppress(OSError):  # it has ended
                     socket_beneath(stream).shutdown(socket.SHUT_RDWR)
 
+    def issued_s(self, name: str) -> float:
+        """Return when the latest certificate was issued by which this name converses; 0: it does not."""
+        return max((issued_s for peer, issued_s in self._peers.values() if peer == name), default=0.0)
+
     def admit(self, stream: trio.SSLStream[trio.abc.Stream], roles: Collection[PartyRole]) -> Name:
         """Return the name of a conversation's peer, which is cut off once that is denied.
 
