@@ -180,6 +180,15 @@ def test_members_that_do_not_answer_are_named_in_an_error(members: Members) -> N
         list(log.follow(0))
 
 
+def test_what_was_decided_does_not_pile_up_for_ever_while_no_member_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd, "WAITS_S", 0.2)
+    with (
+        closing(EtcdLog([("127.0.0.1", 9)], "1", etcd.log_credentials())) as log,
+        pytest.raises(OSError, match="etcd does not"),
+    ):
+        log.append([Entry(1.0, BEAT)])
+
+
 def refused(members: Members, credentials: Credentials, said: str) -> None:
     """Fails unless a request under these credentials is refused so, at both ports of each member."""
     for port in members.ports:

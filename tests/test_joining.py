@@ -123,6 +123,10 @@ def identity_of(coordinator: Running, name: Name = H1, life_s: float = 3600.0) -
     return Identity(coordinator.authority.credentials(name, life_s))
 
 
+def identity_by(authority: Authority) -> Identity:
+    return Identity(authority.credentials(H1))
+
+
 def changes(coordinator: Running) -> list[str]:
     found = [fact for _, fact in read_facts(coordinator.host.journal.path)]
     return [f"{fact.name}: {fact.change}" for fact in found if isinstance(fact, facts.NameChanged)]
@@ -427,6 +431,47 @@ async def test_another_authority_is_asked_for_a_certificate_once(autojump_clock:
     with trio.move_on_after(600.0):
         await renewal.run()
     assert len(askings) == 1
+
+
+async def test_a_late_second_answer_is_no_certificate_of_the_next_key(autojump_clock: object) -> None:
+    """The first request was answered too late, so there was another, and then another authority."""
+    first, askings = Authority.new(CAMPUS), list[m.Renew]()
+    identity = identity_by(first)
+    renewal = Renewal(identity, askings.append)
+
+    def answer(asked: m.Renew) -> None:
+        renewal.take(m.Issued(pem_of(first.issue(H1, joining.public_key_of(asked.public_key)))))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(renewal.run)
+        renewal.take(m.Trust(first.successor().trusted, {}))
+        await trio.sleep(joining.SETTLE_S + joining.AGAIN_S + 2.0)
+        assert len(askings) == 2
+        answer(askings[0])
+        renewal.take(m.Trust(first.trusted, {}))
+        await trio.sleep(joining.SETTLE_S + 1.0)
+        answer(askings[1])
+        identity.client  # noqa: B018 - OpenSSL refuses a certificate of another key
+        answer(askings[2])
+        identity.client  # noqa: B018
+        await trio.sleep(600.0)
+        nursery.cancel_scope.cancel()
+    assert len(askings) == 3
+
+
+async def test_a_machine_that_slept_renews_by_the_clock_on_the_wall(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_s, askings = 6.0 * 3600.0, list[m.Renew]()
+    monkeypatch.setattr(joining, "renew_in_s", lambda _: left_s)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Renewal(identity_by(Authority.new(CAMPUS)), askings.append).run)
+        await trio.sleep(120.0)
+        assert askings == []
+        left_s = 0.0  # hours have passed for all others
+        await trio.sleep(joining.LOOK_S + joining.SETTLE_S + 1.0)
+        assert askings
+        nursery.cancel_scope.cancel()
 
 
 # ---------------------------------------------------------------- revocation

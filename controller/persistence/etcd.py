@@ -19,7 +19,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPException, HTTPSConnection
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ ADDRESS = "127.0.0.1"  # of all members
 PREFIX = "reclaimnet"
 ANSWER_S = 0.25  # of a member: its own leader may be dead
 PATIENCE_S = 1.0  # with all members, which may be choosing a leader
+WAITS_S = 60.0  # of what was decided: meanwhile more is, and is held in memory
 AGAIN_S = 0.02  # pause before the next member is asked
 BEAT_MS, ELECTION_MS = 50, 500  # of etcd's members among themselves
 QUOTA_BYTES, MAX_REQUEST_BYTES = 2 << 30, 8 << 20
@@ -60,7 +60,7 @@ _BATCHES: msgspec.msgpack.Decoder[Batch] = msgspec.msgpack.Decoder(Batch)
 class EtcdLog:
     """The log of the coordinators that ask these members; `name` is this coordinator's.
 
-    OSError: no member answers within `patience_s`; but what was decided waits until one does.
+    OSError: no member answers within `patience_s`; but what was decided waits for WAITS_S.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EtcdLog:
     def append(self, entries: Iterable[Entry]) -> int:
         """Write events as one line; return the number of the last, when it stands. Deposed."""
         events = [(at_s, event) for at_s, event, _ in entries]
-        self._create(Batch(self.epoch, self._writer, events), inf)
+        self._create(Batch(self.epoch, self._writer, events), WAITS_S)
         self._prune_behind(self.number)
         return self.number
 

@@ -39,6 +39,7 @@ from testbed.wire import Channel
 
 AUDIENCE: Final = "join"
 FRAME_BYTES: Final = 1 << 13  # two certificates and a key
+LOOK_S: Final = 60.0  # between two at the clock: a machine that slept has not waited
 SETTLE_S: Final = 1.0  # after which every party has heard of another authority
 AGAIN_S: Final = 10.0  # after a request for a new certificate that nobody answered
 Open = Callable[[], Awaitable[trio.abc.Stream]]
@@ -143,8 +144,9 @@ class Renewal:
     async def run(self) -> None:
         """Renew for ever."""
         while True:
-            with trio.move_on_after(renew_in_s(self.identity.credentials.certificate)):
-                await self._wanted.wait()
+            while (left_s := renew_in_s(self.identity.credentials.certificate)) > 0.0 and not self._wanted.is_set():
+                with trio.move_on_after(min(left_s, LOOK_S)):
+                    await self._wanted.wait()
             await trio.sleep(SETTLE_S)
             self._answered, self._key = trio.Event(), self._key or new_key()
             self._ask(Renew(der_of(self._key)))
@@ -155,7 +157,8 @@ class Renewal:
         """Take what the coordinator sent: a certificate, or whom to trust and whom not."""
         mine = self.identity.credentials
         if isinstance(message, Issued):
-            if self._key is not None:
+            made = x509.load_pem_x509_certificate(message.certificate)
+            if self._key is not None and made.public_key() == self._key.public_key():  # else it was asked for twice
                 self._renew(replace(mine, key=pem_of_key(self._key), certificate=message.certificate))
                 self._key, self._wanted = None, trio.Event()
                 self._answered.set()
