@@ -18,8 +18,8 @@ OSError too, since a disk's would be taken for a peer's.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -135,7 +135,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _operator_count: int = 0
     _freezing: tuple[Freezing, tuple[int, int], int] | None = None  # the next snapshot: see `Journal.save`
     _stood_s: float = 0.0  # time of the last event that stands
-    _parked: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)  # of agents that wait until it leads
+    _waiting: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)  # of agents, until their Hello counts
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _refusals: Refusals = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
@@ -326,9 +326,11 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 channel, peer = Channel(words, AGENT_IN), Peer(Channel(words, AGENT_OUT), scope)
                 if self.paired:
                     await entering.aclose()  # its name is proved: it waits beside the line
-                    await self._until_it_leads(peer, name)
                 try:
-                    hello = await self._introduction(channel, name)
+                    with self._alone(peer, name):
+                        if self.paired:
+                            await self._until_it_leads(peer)
+                        hello = await self._introduction(channel, name)
                 except ProtocolError as error:
                     if self.paired:  # its place in line, where refusals are counted, was left
                         self._refusals.count(source, str(error))
@@ -365,19 +367,24 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             finally:
                 self._agent_gone(hello.host, peer, reason)
 
-    async def _until_it_leads(self, peer: Peer[m.FromCoordinator], name: str) -> None:
-        """Keep an agent's connection until this coordinator leads, and announce that; a newer one of its name replaces it."""
+    async def _until_it_leads(self, peer: Peer[m.FromCoordinator]) -> None:
+        """Keep an agent's connection until this coordinator leads, and announce that."""
+        if self.leads is not None:
+            await self.leads.wait()
+        await peer.channel.send(m.Leads(self.journal.epoch))
+
+    @contextmanager
+    def _alone(self, peer: Peer[m.FromCoordinator], name: str) -> Iterator[None]:
+        """End an older connection of its name that waits, for its turn too: its Hello would be the older one."""
         key = name or str(id(peer))
-        if previous := self._parked.get(key):
+        if previous := self._waiting.get(key):
             previous.scope.cancel()
-        self._parked[key] = peer
+        self._waiting[key] = peer
         try:
-            if self.leads is not None:
-                await self.leads.wait()
-            await peer.channel.send(m.Leads(self.journal.epoch))
+            yield
         finally:
-            if self._parked.get(key) is peer:
-                del self._parked[key]
+            if self._waiting.get(key) is peer:
+                del self._waiting[key]
 
     async def _introduction(self, channel: Channel[m.ToCoordinator], name: str) -> m.Hello:
         """Return the Hello of the agent of this name that may come in now. RemoteProtocolError: it may not, or sends none."""
