@@ -18,6 +18,7 @@ OSError too, since a disk's would be taken for a peer's.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ STRANGERS = 16
 # What an agent may send, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
 # ten a second, the standby of 500 jobs some fifty; each costs a decision, and a line of the journal.
 WORDS_PER_S, WORDS_AT_ONCE, BYTES_A_WORD, HELLO_COST = 200.0, 2000.0, 1024.0, 20.0
-OPERATORS = 64  # connections of operators: commands, a page or two that watch
+OPERATORS = 64  # connections of one operator: commands, a page or two that watch; none keeps out who is to revoke it
 # LocalProtocolError is one of them: an answer that is too long for a frame
 PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
@@ -138,7 +139,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _waiting: dict[str, Peer[m.FromCoordinator]] = field(default_factory=dict)  # of agents, until their Hello counts
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _refusals: Refusals = field(init=False)
-    _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
+    _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, sys.maxsize))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
 
     def __post_init__(self) -> None:
@@ -324,7 +325,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             async with AsyncExitStack() as entering:
                 words, name = await entering.enter_async_context(door.entering(stream, source))
                 channel, peer = Channel(words, AGENT_IN), Peer(Channel(words, AGENT_OUT), scope)
-                if self.paired:
+                if self.paired and name:
                     await entering.aclose()  # its name is proved: it waits beside the line
                 try:
                     with self._alone(peer, name):
@@ -332,7 +333,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                             await self._until_it_leads(peer)
                         hello = await self._introduction(channel, name)
                 except ProtocolError as error:
-                    if self.paired:  # its place in line, where refusals are counted, was left
+                    if self.paired and name:  # its place in line, where refusals are counted, was left
                         self._refusals.count(source, str(error))
                     await peer.refuse(str(error))
                     raise

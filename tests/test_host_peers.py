@@ -34,6 +34,7 @@ from testbed.errors import InvariantBroken
 from testbed.namespaces import OWN_NETWORK
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Identity, Name, PartyRole, beneath, opened
+from testbed.trust.door import Door
 from testbed.wire import Channel
 from topologies.presets import three_tier
 
@@ -188,6 +189,16 @@ async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: R
     await idle[0].aclose()
     while (agent := await coordinator.agent()) and not isinstance(await agent.heard(), m.Welcome):
         await trio.sleep(0.001)  # until the first is known to be gone
+
+
+async def test_who_has_no_name_waits_for_a_coordinator_that_follows_in_line(coordinator: Running) -> None:
+    served = coordinator.host
+    served.paired, served.leads, served._door = True, trio.Event(), Door(None, of_one=host.UNKNOWN_OF_ONE)
+    for _ in range(3 * host.UNKNOWN_OF_ONE):
+        await coordinator.connect()
+    await coordinator.until(lambda: len(served._waiting) >= host.UNKNOWN_OF_ONE)
+    await trio.sleep(0.1)
+    assert len(served._waiting) == host.UNKNOWN_OF_ONE
 
 
 async def test_connections_from_elsewhere_keep_no_host_out(coordinator: Running) -> None:

@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from typer.testing import CliRunner
 
+from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -666,6 +667,22 @@ async def test_an_operator_of_another_machine_asks_by_its_name(coordinator: Runn
     await asked(coordinator, m.Revoke("operator", "anna"))
     with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
         await Operator(conversation).status()
+
+
+async def test_an_operator_keeps_no_one_from_revoking_it(coordinator: Running) -> None:
+    identity = Identity(coordinator.authority.credentials(ANNA))
+    held = list[trio.abc.Stream]()
+    for _ in range(3):
+        stream = await trio.open_tcp_stream("127.0.0.1", coordinator.desk)
+        held.append((await opened(stream, identity, PartyRole.COORDINATOR))[0])
+        await Operator(held[-1]).status()
+    of_anna = coordinator.host._operators.held["operator anna"]
+    assert of_anna == 3
+    with coordinator.host._operators.take("operator anna", host.OPERATORS - of_anna) as granted:
+        assert granted
+        await asked(coordinator, m.Revoke("operator", "anna"))
+    with pytest.raises((trio.BrokenResourceError, RemoteProtocolError)):
+        await Operator(held[0]).status()
 
 
 async def test_a_host_is_no_operator(coordinator: Running) -> None:
