@@ -198,8 +198,9 @@ class Candidate:
 
     def seize(self) -> None:
         """Write the next line, of a higher epoch. Deposed: another has written it."""
-        # agents know epochs of journals that were put aside since
-        self.log.seize(max(self.log.epoch, len(damaged_beside(self.journal.path)) * EPOCHS_OF_ONE) + 1)
+        # agents know epochs of journals that were put aside since, and of those that were removed
+        latest = self.log.epoch or int(time.time())
+        self.log.seize(max(latest, len(damaged_beside(self.journal.path)) * EPOCHS_OF_ONE) + 1)
 
     def lead(self) -> None:
         """Go on where the coordinator before ended."""

@@ -9,7 +9,9 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -254,6 +256,24 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
     assert (tmp_path / "j.sqlite.damaged-1").stat().st_size > 0
     assert trio.run(resume)[0] >= kept, "what was begun beside it is whole"
     assert not list(tmp_path.glob("*damaged-2*"))
+
+
+async def test_a_coordinator_that_was_installed_anew_has_an_epoch_that_its_agents_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have known the one before, which began again now and then."""
+    epochs, calendar_s = list[int](), count(10**9, 60)
+    monkeypatch.setattr("controller.process.time", SimpleNamespace(time=lambda: next(calendar_s)))
+    for folder, starts in ((tmp_path / "before", 3), (tmp_path / "anew", 1)):
+        folder.mkdir()
+        for _ in range(starts):
+            config = CoordinatorConfig(
+                small_campus(), PROTOCOL, QUEUE, SEED, folder / "j.sqlite", folder / "s", "127.0.0.1", started_s=1.0
+            )
+            with closing(_resumed(config)) as candidate:
+                candidate.seize()
+                epochs.append(candidate.log.epoch)
+    assert epochs == sorted(set(epochs))
 
 
 def test_what_dies_again_and_again_waits_longer_each_time_and_is_always_started_again() -> None:
