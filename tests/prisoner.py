@@ -160,6 +160,15 @@ def nest_folders(folder: str) -> None:
     time.sleep(1000)
 
 
+def hold_names(seconds: float) -> None:
+    """Hold what programs of one network can take from one another: an abstract name, and a port of netlink."""
+    with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2) as port:
+        named.bind("\0name")
+        port.bind((4242, 0))
+        print("holds", flush=True)
+        time.sleep(seconds)
+
+
 def outlive_its_agent() -> None:
     LIBC.prctl(1, 0)  # PR_SET_PDEATHSIG
     for _ in range(64):
@@ -189,6 +198,8 @@ class Prisoner(Workload):
                     "files without a name": lambda: keep_nameless_files(os.environ["HOME"]),
                     "folders in folders": lambda: nest_folders(os.environ["HOME"]),
                     "outlives its agent": outlive_its_agent,
+                    "holds names": lambda: hold_names(1000.0),
+                    "takes names": lambda: hold_names(0.0),
                     "honest": lambda: None,
                     "waits": lambda: time.sleep(1000),
                 }[name]

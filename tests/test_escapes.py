@@ -186,6 +186,17 @@ async def test_job_whose_folder_is_too_full_is_ended_and_says_so(
         assert jobs.scratch == []
 
 
+async def test_jobs_meet_in_no_network(tmp_path: Path, forks: ForkServer, host: str) -> None:
+    with agent_jobs(tmp_path, forks, group=host) as jobs:
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, msgspec.structs.replace(job("holds names", NOWHERE), name="b"))
+            while "holds" not in (log.read_text() if (log := tmp_path / "logs/b.1.log").exists() else ""):
+                await trio.sleep(0.01)
+            _, said = await outcome(jobs, job("takes names", NOWHERE), tmp_path)
+            assert said.splitlines() == ["holds", "inside: None"]
+            jobs.kill(("b", 1))
+
+
 async def test_what_outlives_its_agent_is_ended_by_the_next_and_takes_no_descriptors(tmp_path: Path, host: str) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with agent_jobs(tmp_path, group=host) as jobs:

@@ -24,12 +24,12 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from testbed.linux import CLONE_NEWNET, end_with_parent, first_child_apart, setns, unshare
+from testbed.linux import end_with_parent, first_child_apart, setns
 from testbed.workloads import runner
 from testbed.workloads.base import BUILT_IN
 
@@ -102,18 +102,7 @@ def _preparation(given: dict[str, object] | None, server: int) -> Callable[[], s
         return sandbox.own_namespaces
     sandbox.lacks()
     bounds = msgspec.convert(given, sandbox.Sandbox)
-    return partial(sandbox.enter, bounds, sandbox.readable(), _no_network(), server)
-
-
-@cache
-def _no_network() -> int:
-    """Return a network namespace in which nothing is, loopback neither."""
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    unshare(CLONE_NEWNET)
-    empty = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    setns(own)
-    os.close(own)
-    return empty
+    return partial(sandbox.enter, bounds, sandbox.readable(), server)
 
 
 def _become_job(descriptors: list[int]) -> tuple[int, int]:

@@ -127,7 +127,7 @@ def readable() -> list[Path]:
     return [place for place in dict.fromkeys(Path(str(each)).absolute() for each in places) if place.is_dir()]
 
 
-def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -> str:
+def enter(given: Sandbox, places: list[Path], server: int) -> str:
     """Enter the sandbox for good; return a remark on parts left out. `server`: a pidfd. SandboxRefused, OSError.
 
     Call it in the job's process, which has one thread and is process 1 of its namespace.
@@ -147,7 +147,7 @@ def enter(given: Sandbox, places: list[Path], empty_network: int, server: int) -
     uid = OF_JOBS + int(str(Path("/proc/self").readlink()))  # /proc is still the machine's
     control_groups.join([*map(Path, given.group)])
     if not given.host_network:
-        linux.setns(empty_network)
+        linux.unshare(linux.CLONE_NEWNET)  # empty, and its own: jobs do not meet in it
     os.chown(given.folder, uid, uid)
     for file in given.restored:  # its folder is root's; the mount below shows the file alone
         os.chown(file, 0, uid)
