@@ -133,9 +133,17 @@ def fork_bomb() -> None:
             time.sleep(1000)
 
 
-def take_memory() -> None:
-    held = [bytearray(b"x") * (1 << 20) for _ in range(400)]
-    print(len(held))
+def take_memory(megabytes: int, for_s: float = 0.0) -> None:
+    held = [bytearray(b"x") * (1 << 20) for _ in range(megabytes)]
+    print(len(held), "MB", flush=True)
+    time.sleep(for_s)
+
+
+def take_hidden_memory() -> None:
+    """Take memory that counts as no process's, so that the kernel ends another one for it."""
+    held = os.memfd_create("held")
+    for _ in range(1024):
+        os.write(held, bytes(1 << 20))
 
 
 def fill_folder(folder: str) -> None:
@@ -193,7 +201,9 @@ class Prisoner(Workload):
                 escapes(self.given).get(name)
                 or {
                     "fork bomb": fork_bomb,
-                    "400 MB": take_memory,
+                    "400 MB": lambda: take_memory(400),
+                    "80 MB": lambda: take_memory(80, 1000.0),
+                    "hidden memory": take_hidden_memory,
                     "full folder": lambda: fill_folder(os.environ["HOME"]),
                     "files without a name": lambda: keep_nameless_files(os.environ["HOME"]),
                     "folders in folders": lambda: nest_folders(os.environ["HOME"]),

@@ -1,5 +1,6 @@
 """A job in its sandbox gets at nothing that is not its own, and takes no more than its share: each attempt within ten seconds."""
 
+import mmap
 import os
 import resource
 import signal
@@ -157,6 +158,23 @@ async def test_job_that_takes_too_much_memory_has_failed_and_says_so(
     with agent_jobs(tmp_path, forks, group=host) as jobs:
         ended, _ = await outcome(jobs, job("400 MB", NOWHERE), tmp_path)
         assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
+
+
+async def test_job_that_takes_all_memory_is_ended_before_others(
+    tmp_path: Path, forks: ForkServer, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_of_byte = 1.0 / (os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE)
+    monkeypatch.setattr(job_rooms, "JOBS_SHARE", 600e6 * share_of_byte)
+    monkeypatch.setattr(job_rooms, "JOB_SHARE", 400e6 * share_of_byte)
+    with agent_jobs(tmp_path, forks, group=f"{Path(host).parent}/unlimited/h2") as jobs:
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, msgspec.structs.replace(job("80 MB", NOWHERE), name="b"))
+            while "MB" not in (log.read_text() if (log := tmp_path / "logs/b.1.log").exists() else ""):
+                await trio.sleep(0.01)
+            ended, _ = await outcome(jobs, job("hidden memory", NOWHERE), tmp_path)
+            assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
+            assert [event.ended.job for event in jobs.events if isinstance(event, ev.WorkloadEnded)] == ["a"]
+            jobs.kill(("b", 1))
 
 
 @pytest.mark.parametrize(

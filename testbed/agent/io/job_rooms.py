@@ -34,6 +34,7 @@ MAX_PROCESSES: Final = 1024  # of a job, threads too
 MARGIN_BYTES: Final = 1 << 30  # of a folder, beside checkpoints and output
 ENTRY_BYTES: Final = 4096  # of a folder, for the name and the inode of a file, though it be empty
 JOBS_SHARE: Final = 0.9  # of the machine's memory, for all jobs of a campus
+JOB_SHARE: Final = 0.6  # and for one, since the kernel may end another job where they have taken all of it
 LOOKING_SHARE: Final = 0.02  # of the time: for looking through one folder
 
 
@@ -136,7 +137,7 @@ class JobRoom:
             return []
         host = name.rpartition("/")[0]
         _limit_campus(host.rpartition("/")[0])
-        self._groups = control_groups.make(name, processes=MAX_PROCESSES, also=["memory"])
+        self._groups = control_groups.make(name, processes=MAX_PROCESSES, memory_bytes=_of_memory(JOB_SHARE))
         of_v1 = [key for key, found in control_groups.controllers().items() if found.version == 1]
         beside = control_groups.folders(host, [key for key in of_v1 if key in ("cpu", "cpuset")])
         return [*self._groups, *filter(Path.is_dir, beside)]
@@ -145,7 +146,11 @@ class JobRoom:
 @cache
 def _limit_campus(name: str) -> None:
     """Leave the machine some memory, however much all jobs of the campus take."""
-    control_groups.make(name, memory_bytes=JOBS_SHARE * os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE)
+    control_groups.make(name, memory_bytes=_of_memory(JOBS_SHARE))
+
+
+def _of_memory(share: float) -> float:
+    return share * os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
 
 
 def end_left(host: str) -> None:
