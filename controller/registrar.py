@@ -46,11 +46,14 @@ class Registrar:
         identity.deny(names.revoked)
 
     def name(self, role: str, subject: str) -> Name:
-        """Return a name of this campus. RemoteProtocolError: there is no such name."""
+        """Return the name of a host or an operator of this campus. RemoteProtocolError: there is no such name."""
         try:
-            return Name(self._authority.campus, PartyRole(role), subject)
+            name = Name(self._authority.campus, PartyRole(role), subject)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
+        if name.role is PartyRole.COORDINATOR:  # agents would leave it
+            raise RemoteProtocolError(f"{name}: this is for hosts and operators")
+        return name
 
     @property
     def trust(self) -> m.Trust:
@@ -67,8 +70,6 @@ class Registrar:
     def make_token(self, asked: m.MakeToken) -> m.Token:
         """Return a new token, whose number is in the journal."""
         name = self.name(asked.role, asked.subject)
-        if name.role is PartyRole.COORDINATOR:
-            raise RemoteProtocolError(f"{name}: tokens are for hosts and operators")
         token, number = joining.new_token(self._authority, name, asked.ttl_s)
         self._handle(ev.TokenMade(number, str(name)))
         return m.Token(token)

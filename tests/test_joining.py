@@ -698,6 +698,16 @@ async def test_no_token_makes_a_coordinator(coordinator: Running) -> None:
         await asked(coordinator, m.MakeToken("coordinator", "coord", 60.0), m.Token)
 
 
+async def test_nobody_revokes_the_coordinator(coordinator: Running) -> None:
+    """Its agents would leave it, and refuse it for half a certificate's life."""
+    agent = await agent_of(coordinator, identity_of(coordinator))
+    await welcomed(agent)
+    with pytest.raises(RemoteProtocolError, match="for hosts and operators"):
+        await asked(coordinator, m.Revoke("coordinator", "coord"))
+    await agent.out.send(m.Renew(der_of(new_key())))
+    assert isinstance(await agent.heard(), m.Issued)
+
+
 @pytest.mark.parametrize(("role", "subject"), [("coordinator2", "h1"), ("host", "../h1")])
 async def test_there_is_no_such_name(coordinator: Running, role: str, subject: str) -> None:
     with pytest.raises(RemoteProtocolError):
