@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -165,10 +166,16 @@ def test_a_fork_freezes_the_core_as_it_was_while_the_core_decides_on(tmp_path: P
 
 
 def test_a_fork_that_hangs_or_cannot_be_made_gives_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "HANGS_AFTER_S", 1)
+    monkeypatch.setattr(snapshot, "HANGS_AFTER_S", 2)
     monkeypatch.setattr(snapshot, "freeze", lambda _: time.sleep(15.0))
     began_s, opened = time.monotonic(), len([*Path("/proc/self/fd").iterdir()])
-    assert frozen(Freezing(a_coordinator())) == b""
+    mine, peers = socket.socketpair()
+    freezing = Freezing(a_coordinator())
+    mine.close()
+    assert peers.recv(1) == b"", "it hears at once that the coordinator has closed"
+    assert freezing.body() is None
+    peers.close()
+    assert frozen(freezing) == b""
     assert time.monotonic() - began_s < 10.0
 
     def refused() -> int:

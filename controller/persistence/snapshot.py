@@ -22,12 +22,12 @@ from pathlib import Path
 
 from bpf.caches import fingerprint
 from controller.core.coordinator import Coordinator
-from testbed.linux import end_with_parent
+from testbed.linux import close_all_but, end_with_parent
 
 # what decisions are made of
 DECIDING = ("controller/core", "controller/numerics", "testbed/bounds.py", "testbed/messages.py", "topologies")
 NICE = 10  # of the fork: whoever waits for an answer is served before it
-HANGS_AFTER_S = 60  # it holds what this process had open, and then ends without bytes
+HANGS_AFTER_S = 60  # it ends without bytes
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
@@ -57,6 +57,7 @@ class Freezing:
             status = 1
             with suppress(BaseException):
                 gc.disable()  # what is garbage here may be open there
+                close_all_but({self._file})  # what this process closes meanwhile is closed
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(HANGS_AFTER_S)
                 end_with_parent(parent)
