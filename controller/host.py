@@ -413,7 +413,12 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
         """Wait for the turn of an agent's message: after others' in any case, later if it sends too much."""
         budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
-        await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
+        cost = words + size_bytes / BYTES_A_WORD
+        try:
+            await trio.sleep(budget.spend(cost, trio.current_time()))
+        except trio.Cancelled:  # it is not handled: whoever speaks for the host next does not wait for it
+            budget.spend(-cost, trio.current_time())
+            raise
 
     def _agent_gone(self, host: str, peer: Peer[m.FromCoordinator], reason: str) -> None:
         if self.agents.get(host) is peer:
