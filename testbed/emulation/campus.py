@@ -514,7 +514,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if not self._ledger:
             raise SetupError("start() the campus before make_directory()")
         base.mkdir(parents=True, exist_ok=True)
-        if base.stat().st_uid not in (0, os.geteuid()):
+        if base.lstat().st_uid not in (0, os.geteuid()):
             raise SetupError(f"{base} is another user's, who could put other files in place of the campus's: remove it")
         path = base / self.id
         self._ledger.record({"kind": "directory", "path": str(path)})
