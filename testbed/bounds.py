@@ -76,7 +76,7 @@ Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
 # of a GPU to the reference
 Factor = Annotated[float, Meta(gt=0.0, le=MAX_FACTOR)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
-Address = Annotated[str, Meta(max_length=64)]
+Address = Annotated[str, Meta(max_length=64, pattern=r"^[ -~]*\Z")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 # one line of printable characters: what a peer sends is shown in terminals, logs and pages
 Text = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]

@@ -333,6 +333,7 @@ def test_whatever_is_quoted_is_one_line_that_a_message_carries(words: str) -> No
 @pytest.mark.parametrize("words", ["\x1b[2J", "two\nlines", "\u202egnp.exe", "x" * 4097])
 def test_words_that_a_terminal_would_obey_are_no_words_of_an_agent(words: str) -> None:
     assert refused(m.JobEnded("a", 1, "failed", 1, reason=words))
+    assert refused(m.RefusedPeers(words, "", 1))
 
 
 def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
