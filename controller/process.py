@@ -34,13 +34,14 @@ from controller.warm_up import rehearse
 from testbed.driver import run_process
 from testbed.errors import SetupError
 from testbed.installed.unit import keep_notified
+from testbed.linux import come_first
 from testbed.logs import logger
 from testbed.trust.channel import Credentials, Identity
 from topologies.spec import Campus
 
 EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
 # of a coordinator that follows: between two looks; at most counted for one; it tries to lead after so long without a line
-LOOK_S, MAX_LOOK_S, SILENT_S = 0.025, 0.1, 0.5
+LOOK_S, MAX_LOOK_S, SILENT_S = 0.1, 0.2, 0.5
 DEPOSED = 4  # exit status
 LOG = logger("controller")
 
@@ -71,6 +72,7 @@ class CoordinatorConfig:
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
     is_service: bool = False  # and notifies systemd
+    comes_first: bool = False  # for the processor, while it leads
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
@@ -205,6 +207,8 @@ class Candidate:
     def lead(self) -> None:
         """Go on where the coordinator before ended."""
         log, journal, host = self.log, self.journal, self.host
+        if self.config.comes_first:
+            come_first()
         if log is not journal:
             self.replay.copy(LogLine(log.number, log.epoch, journal.last_s, None))
         for _ in range(self.replay.submitted):

@@ -1,9 +1,10 @@
 """Keeps Python's collector of cycles from looking through a large heap again and again.
 
 A full collection looks at every container of the process: with 500 hosts for 60 to 120 ms in the coordinator, several times a
-minute, in which no agent is answered; it finds next to nothing. Here what has survived one is set aside (`gc.freeze`), so that
-the next looks only at what is newer. A cycle among what was set aside is not found when it dies; once twice as much is
-set aside as there was when all was looked through last, all is looked through again. So garbage is at most half of the heap.
+minute, in which no agent is answered; it finds next to nothing. Here what there is at first, and what has survived one, is set
+aside (`gc.freeze`), so that the next looks only at what is newer. A cycle among what was set aside is not found when it dies;
+once twice as much is set aside as there was at first, or when all was looked through last, all is looked through again. So
+garbage is at most half of the heap.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ OLDEST = 2  # the generation of full collections
 
 
 class _Survivors:
-    """Callback at the end of a collection; `whole` is the number of survivors of the last full one."""
+    """Callback at the end of a collection; `whole` is the number of survivors of the last full one, or of the start."""
 
     def __init__(self) -> None:
-        self.whole: int | None = None
+        gc.freeze()
+        self.whole: int | None = gc.get_freeze_count()
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if phase != "stop" or info["generation"] != OLDEST:

@@ -22,6 +22,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 0x1000, 0x4000, 0x40000, 0x80000
 PR_SET_PDEATHSIG = 1
 SYS_PIDFD_GETFD = 438  # on every architecture
+FIRST_NICE = -15  # some thirty times the share of another process
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.restype = ctypes.c_void_p
@@ -82,6 +83,17 @@ def end_with(pidfd: int, status: int = 1) -> None:
     end_with_parent()
     if select.select([pidfd], [], [], 0)[0]:
         os._exit(status)
+
+
+def come_first() -> None:
+    """Give this process's threads the processor before all others (in real time); what is refused is left as it was.
+
+    A share of it alone has them wait: behind ten other processes 45 ms were seen (Linux 6.18), each had its slice.
+    """
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), FIRST_NICE)
+            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
 
 
 def find_program(name: str) -> str | None:

@@ -31,11 +31,14 @@ def by_hand() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_survived_one_is_not_looked_at_by_the_next() -> None:
+@pytest.mark.parametrize("before", [True, False])
+def test_what_was_there_or_survived_one_is_not_looked_at_by_the_next(before: bool) -> None:
+    old = cycle()
     with survivors_set_aside():
-        old = cycle()
+        if not before:
+            old = cycle()
+            gc.collect()
         gone = weakref.ref(old)
-        gc.collect()
         seen = len(gc.get_objects())
         assert seen < gc.get_freeze_count() / 10
         del old

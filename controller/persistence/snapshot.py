@@ -61,6 +61,7 @@ class Freezing:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(HANGS_AFTER_S)
                 end_with_parent(parent)
+                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
                 os.setpriority(os.PRIO_PROCESS, 0, NICE)
                 with open(self._file, "wb", closefd=False) as file:
                     file.write(freeze(core) or b"")

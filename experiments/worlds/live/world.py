@@ -46,6 +46,7 @@ from testbed.emulation.processes import ForkedProcess, ForkRequest, Keeper
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.errors import SetupError
 from testbed.identity import signal_name
+from testbed.linux import FIRST_NICE, come_first
 from testbed.namespaces import NetworkNamespace
 from testbed.trust import channel
 from testbed.trust.authority import Authority, domain_of, nameless_file
@@ -65,7 +66,6 @@ BESIDE_ANOTHER_S = 3.0  # which takes over meanwhile: agents' handshakes come af
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
 MAX_PAUSE_S = 10.0  # and what has lived for so long begins with the shortest pause again
 WATCH_PERIOD_S = 0.1
-COORDINATOR_NICE = -15  # some thirty times the share of another process, and at once
 END_S = 5.0  # how long the coordinator may take to close its journal
 # agents in pools where nothing else is asked for: above so many hosts, and so many in one process
 POOLS_ABOVE, POOL_HOSTS = 100, 125
@@ -214,8 +214,12 @@ class LiveWorld:
 
     def _start_member(self, number: int, files: tuple[Path, Path]) -> ForkedProcess:
         """Start a member of etcd on the loopback of the coordinator's host, at the coordinator's priority."""
-        argv = ["nice", f"--adjustment={COORDINATOR_NICE}", *member(number, ETCD_PORTS, self.data / PROGRAM, files)]
-        become = partial(os.execvp, argv[0], argv)
+        argv = member(number, ETCD_PORTS, self.data / PROGRAM, files)
+
+        def become() -> None:
+            come_first()
+            os.execvp(argv[0], argv)
+
         return self.campus.fork(self.campus.spec.coordinator.name, become, label=PROGRAM, log=self._log(PROGRAM))
 
     def kill_leader(self, *, of_etcd: bool = False) -> None:
@@ -257,6 +261,7 @@ class LiveWorld:
             follows=any(kept.process.poll() is None for kept in self.coordinators),
             authority=self.authority,
             network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
+            comes_first=True,
         )
         log = self._log((COORDINATOR, STANDBY)[number])
         return self.campus.fork(host.name, partial(_coordinate, config), label=COORDINATOR, log=log)
@@ -459,8 +464,8 @@ def live_world(
 
 
 def _coordinate(config: CoordinatorConfig) -> None:
-    """Run the coordinator with priority for the processor: on a campus it has a machine of its own."""
-    os.setpriority(os.PRIO_PROCESS, 0, COORDINATOR_NICE)
+    """Run the coordinator with priority for the processor, the more while it leads: on a campus it has a machine of its own."""
+    os.setpriority(os.PRIO_PROCESS, 0, FIRST_NICE)
     run_coordinator(config)
 
 
