@@ -106,7 +106,7 @@ class JobRoom:
 
     def _nameless_bytes(self) -> int:
         """Return the bytes of files on its folder's disk that have no name, and that its processes hold open or mapped."""
-        found, device = dict[int, int](), Path(self.folder).stat().st_dev
+        found, device = dict[int, int](), Path(self.folder).parent.stat().st_dev
         for pid in control_groups.members(self._groups[0]) if self._groups else ():
             for held in (each for kind in ("fd", "map_files") for each in Path(f"/proc/{pid}", kind).glob("*")):
                 with suppress(OSError):
