@@ -37,7 +37,7 @@ from testbed.installed.unit import keep_notified
 from testbed.linux import come_first
 from testbed.logs import logger
 from testbed.trust.channel import Credentials, Identity
-from topologies.spec import Campus
+from topologies.spec import Campus, TrafficClass
 
 EPOCHS_OF_ONE = 1 << 32  # of one journal, at most
 # of a coordinator that follows: between two looks; at most counted for one; it tries to lead after so long without a line
@@ -99,6 +99,8 @@ async def _main(config: CoordinatorConfig) -> None:
     host = candidate.host
     try:
         agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
+        for listener in agents:  # and connections from there: paper A, section VII-A
+            listener.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TrafficClass.EMERGENCY.dscp << 2)
         desk = []
         if config.authority is not None:
             desk = await trio.open_tcp_listeners(config.port + DESK_PORT - AGENT_PORT, host=config.address)

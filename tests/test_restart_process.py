@@ -7,7 +7,9 @@ import logging
 import os
 import re
 import signal
+import socket
 import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -37,8 +39,10 @@ from testbed.clock import MonotonicClock
 from testbed.driver import Driver
 from testbed.linux import CLONE_NEWNET, unshare
 from topologies.presets import three_tier
+from topologies.spec import TrafficClass
 
 PORT = 7100
+ETH_IPV4, RST = 0x800, 4
 LONG_LEASE_S = 40.0  # the start of a Python takes seconds where many run
 
 
@@ -237,14 +241,28 @@ async def _play(name: str, process: Process) -> None:
         nursery.cancel_scope.cancel()
 
 
+def marks_from(port: int, seen: socket.socket) -> set[int]:
+    """Return the code points of captured TCP packets from a port, of resets without a socket apart."""
+    seen.setblocking(False)
+    marks = set()
+    with suppress(BlockingIOError):
+        while packet := seen.recv(64):
+            tos, source, flags = struct.unpack("!xB18xH11xB", packet[:34])
+            if source == port and packet[9] == socket.IPPROTO_TCP and not flags & RST:
+                marks.add(tos >> 2)
+    return marks
+
+
 def play(name: str, folder: Path) -> None:
     """One scenario, in a namespace of this process's own."""
     unshare(CLONE_NEWNET)
     for argv in (["link", "set", "lo", "up"], ["address", "add", "10.1.0.1/32", "dev", "lo"]):
         subprocess.run(["ip", *argv], check=True)
     process = Process(folder)
+    seen = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_IPV4))
     try:
         trio.run(_play, name, process, clock=MonotonicClock())
+        assert marks_from(PORT, seen) == {TrafficClass.EMERGENCY.dscp}
     finally:
         for each in [process.now, *(each for each, _ in process.spare)]:
             each.kill()
