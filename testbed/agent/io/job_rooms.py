@@ -108,10 +108,11 @@ class JobRoom:
         """Return the bytes of files on its folder's disk that have no name, and that its processes hold open or mapped."""
         found, device = dict[int, int](), Path(self.folder).parent.stat().st_dev
         for pid in control_groups.members(self._groups[0]) if self._groups else ():
-            for held in (each for kind in ("fd", "map_files") for each in Path(f"/proc/{pid}", kind).glob("*")):
-                with suppress(OSError):
-                    if (status := held.stat()).st_nlink == 0 and status.st_dev == device:
-                        found[status.st_ino] = 512 * status.st_blocks
+            with suppress(OSError):  # it has ended
+                for held in (each for kind in ("fd", "map_files") for each in Path(f"/proc/{pid}", kind).iterdir()):
+                    with suppress(OSError):
+                        if (status := held.stat()).st_nlink == 0 and status.st_dev == device:
+                            found[status.st_ino] = 512 * status.st_blocks
         return sum(found.values())
 
     def fault(self) -> str:
