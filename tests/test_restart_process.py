@@ -133,7 +133,18 @@ def serve(lease_s: float, journal: Path, operator: Path, log: Path) -> None:
     host.SAVE_AFTER_S = 0.0
     protocol = Protocol(lease_s=lease_s)
     run_coordinator(
-        CoordinatorConfig(three_tier(1, 1, 0), protocol, Queue(), 1, journal, operator, "10.1.0.1", PORT, secret=b"x")
+        CoordinatorConfig(
+            three_tier(1, 1, 0),
+            protocol,
+            Queue(),
+            1,
+            journal,
+            operator,
+            "10.1.0.1",
+            PORT,
+            secret=b"x",
+            comes_first=True,
+        )
     )
 
 
@@ -162,6 +173,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     process.start()
     assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
     await process.until(f.JobRunning, 1)
+    assert os.sched_getscheduler(process.now.pid) == os.SCHED_RR
     for restarts, how in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
         while process.since_snapshot() is None:
             await trio.sleep(0.05)

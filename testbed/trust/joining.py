@@ -56,7 +56,7 @@ CODEC: Final[Codec[Join | Trust | Issued | Refused]] = Codec(Join | Trust | Issu
 
 
 def new_token(authority: Authority, name: Name, life_s: float) -> tuple[str, str]:
-    """Return a token and its number. By the authority a joiner is to verify the coordinator."""
+    """Return a token, by whose authority a joiner verifies the coordinator, and its number."""
     number = secrets.token_urlsafe(16)
     hashed = _hash_of(authority.certificate)
     return new_pass(authority.key, AUDIENCE, life_s, sub=str(name), jti=number, ca=hashed), number
