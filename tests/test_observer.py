@@ -1,6 +1,7 @@
 """The observer against the kernel's other counters, in a namespace of its own."""
 
 import json
+import os
 import socket
 import subprocess
 import time
@@ -12,6 +13,7 @@ import pytest
 from bpf.observer import Histogram, Observation, Observer, bucket_end_us, inode_of
 from testbed.emulation.fidelity import observed_figures
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, cause_of
+from testbed.linux import CLONE_NEWNET, unshare
 from tests.bpf_machine import in_own_namespace, loaded_or_skip
 
 pytestmark = pytest.mark.stock_kernel
@@ -81,11 +83,11 @@ def test_datagrams_that_nobody_hears_and_segments_sent_again_are_counted() -> No
 
 @kernel
 def test_round_trips_and_waits_are_seen_of_the_namespace_that_was_named_and_of_no_other() -> None:
-    other = inode_of("self")
-
     def body() -> None:
+        there = os.open("/proc/self/ns/net", os.O_RDONLY)  # this child's: in the machine's, others may be talking
+        unshare(CLONE_NEWNET)
         ip("link set lo up")
-        with Observer({"here": inode_of("self"), "there": other}) as observer:
+        with Observer({"here": inode_of("self"), "there": os.fstat(there).st_ino}) as observer:
             before, began_s = observer.read(), time.monotonic()
             with socket.create_server(("127.0.0.1", 0)) as server:
                 client = socket.create_connection(server.getsockname())
