@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.maps import HostMaps
 from bpf.objects import ensure_bpffs, load_guest_programs
-from testbed import owner
+from testbed import owner, peers
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import AgentHost
 from testbed.errors import SetupError
@@ -128,9 +129,9 @@ def test_a_session_that_logind_does_not_tell_of_is_no_sign_that_nobody_is_there(
     monkeypatch.setattr(machine, "ask", silent)
     monkeypatch.setattr(machine, "SESSIONS", tmp_path)
     with pytest.raises(SetupError, match="no answer"):
-        machine.presence(machine.Gpus())
+        machine.presence()
     monkeypatch.setattr(machine, "SESSIONS", tmp_path / "none")
-    assert machine.presence(machine.Gpus()) == []
+    assert machine.presence() == []
 
 
 def test_an_agent_whose_python_its_service_cannot_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +175,7 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
 ) -> None:
     switch, signs, blind = pins / "switch", list[str](), list[SetupError]()
 
-    def presence(_: machine.Gpus) -> list[str]:
+    def presence() -> list[str]:
         for error in blind:
             raise error
         return signs
@@ -218,13 +219,59 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         nursery.cancel_scope.cancel()
 
 
+async def test_a_gpu_that_fails_and_a_full_disk_end_no_agent_and_give_no_host_away(
+    pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pynvml = pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
+    switch, computing, failing = pins / "switch", [SimpleNamespace(pid=7)], dict[str, int]()
+
+    def answering(name: str, answer: object) -> None:
+        def call(*_: object) -> object:
+            if name in failing:
+                raise pynvml.NVMLError(failing[name])
+            return answer
+
+        monkeypatch.setattr(pynvml, name, call)
+
+    answering("nvmlInit", None)
+    answering("nvmlDeviceGetCount", 1)
+    answering("nvmlDeviceGetHandleByIndex", 0)
+    answering("nvmlDeviceGetComputeRunningProcesses", computing)
+    monkeypatch.setattr(machine, "own_group", lambda pid=None: "user" if pid else "lent/agent")
+    monkeypatch.setattr(machine, "SESSIONS", tmp_path / "none")
+    monkeypatch.setattr(agent, "BY_PRESENCE", tmp_path / "no folder" / "taken")
+    monkeypatch.setattr(agent, "LOOK_S", 0.01)
+
+    async def becomes(mode: Mode) -> None:
+        with trio.fail_after(5.0):
+            while owner.look(switch).mode is not mode:
+                await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.follow_owner, switch, 0.0)
+        await becomes(Mode.ISOLATE)
+        for name, code in (
+            ("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_GPU_IS_LOST),
+            ("nvmlInit", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
+        ):
+            failing[name] = code
+            await trio.sleep(0.1)
+            assert owner.look(switch).mode is Mode.ISOLATE, "nobody was seen to leave"
+            failing.clear()
+        assert caplog.text.count("the owner cannot be seen") == 1
+        assert caplog.text.count("not noted") == 1
+        computing.clear()
+        await becomes(Mode.OFF)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_library_of_gpus_that_does_not_answer_keeps_one_thread_and_the_agent_none(
     pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers, asked = threading.Event(), list[machine.Gpus]()
+    answers, asked = threading.Event(), list[None]()
 
-    def presence(gpus: machine.Gpus) -> list[str]:
-        asked.append(gpus)
+    def presence() -> list[str]:
+        asked.append(None)
         answers.wait(10.0)
         return ["a process on a GPU"]
 
@@ -232,6 +279,7 @@ async def test_a_library_of_gpus_that_does_not_answer_keeps_one_thread_and_the_a
     monkeypatch.setattr(agent, "BY_PRESENCE", tmp_path / "taken")
     monkeypatch.setattr(agent, "LOOK_S", 0.01)
     monkeypatch.setattr(machine, "ANSWER_S", 0.02)
+    monkeypatch.setattr(peers, "WARN_EVERY_S", 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.follow_owner, pins / "switch", 0.0)
         with trio.fail_after(5.0):

@@ -23,5 +23,5 @@ def test_a_process_of_another_on_a_gpu_is_its_owner_and_a_guest_is_not(monkeypat
         for group, is_owner in (("/lent/job", False), ("/user", True)):
             monkeypatch.setattr(machine, "own_group", lambda pid=None, group=group: group if pid else "/lent/agent")
             assert (other.pid in gpus.foreign_processes()) is is_owner
-            assert (f"process {other.pid} on a GPU" in machine.presence(gpus)) is is_owner
+            assert (f"process {other.pid} on a GPU" in machine.presence()) is is_owner
         other.communicate(b"\n")

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache, partial
+from contextlib import suppress
+from functools import partial
 from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
@@ -26,6 +27,7 @@ from testbed.installed import edge, machine
 from testbed.installed.unit import Service, keep_notified
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK
+from testbed.peers import Occasions
 from testbed.trust.channel import Credentials
 from testbed.trust.joining import name_in
 from testbed.workloads.launch import ForkServer
@@ -116,25 +118,29 @@ async def serve(lent: Lent) -> None:
 async def follow_owner(switch: Path, notice_s: float) -> None:
     """Reclaim the host when its owner comes, and lend it when the owner has left, for ever: by the owner's own switch.
 
-    What the owner has set by hand stays as it is.
+    What the owner has set by hand stays as it is. An owner who cannot be seen has neither come nor left.
     """
-    gpus, was_there = cache(machine.Gpus), False
+    was_there, taken, occasions = False, "", Occasions(LOG)
+    with suppress(OSError):  # it never took the host
+        taken = BY_PRESENCE.read_text()
     one = trio.CapacityLimiter(1)  # thread: NVML may never answer
     while True:
         try:
             with trio.fail_after(2.0 * machine.ANSWER_S):
-                signs = await trio.to_thread.run_sync(
-                    lambda: machine.presence(gpus()), abandon_on_cancel=True, limiter=one
-                )
-        except (SetupError, trio.TooSlowError) as error:  # so nobody has come, and nobody has left
-            LOG.warning("the owner cannot be seen: %r", error)
+                signs = await trio.to_thread.run_sync(machine.presence, abandon_on_cancel=True, limiter=one)
+        except (SetupError, trio.TooSlowError) as error:
+            occasions.warn("look", f"the owner cannot be seen: {error!r}")
         else:
             set_now = owner.look(switch)
             if signs and set_now.mode is Mode.OFF and not was_there:
                 LOG.warning("the owner is there: %s", ", ".join(signs))
                 owner.reclaim(switch, None, notice_s=notice_s)
-                BY_PRESENCE.write_text(str(owner.look(switch).set_at_ns))
-            elif not signs and BY_PRESENCE.exists() and BY_PRESENCE.read_text() == str(set_now.set_at_ns):
+                taken = str(owner.look(switch).set_at_ns)
+                try:
+                    BY_PRESENCE.write_text(taken)
+                except OSError as error:  # so the next agent takes it for the owner's hand, and leaves it closed
+                    occasions.warn("file", f"it is not noted that the owner is there: {error}")
+            elif not signs and taken == str(set_now.set_at_ns):
                 LOG.warning("the owner has left")
                 owner.lend(switch, None)
             was_there = bool(signs)

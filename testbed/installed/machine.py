@@ -51,6 +51,7 @@ class Gpus:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._handles: list[Any] = []
+        self._hidden = False  # NVML fails for another reason than that there is no driver
         try:
             self._nvml = import_module("pynvml")
         except ImportError:
@@ -64,6 +65,8 @@ class Gpus:
             self.lack = ""
         except self._nvml.NVMLError as error:
             self.lack = f"no GPU can be asked: {error}"
+            none = (self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND, self._nvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            self._hidden = error.value not in none
 
     def facts(self) -> list[tuple[str, int]]:
         """Return name and bytes of memory of each."""
@@ -71,8 +74,13 @@ class Gpus:
         return [(str(nvml.nvmlDeviceGetName(one)), nvml.nvmlDeviceGetMemoryInfo(one).total) for one in self._handles]
 
     def foreign_processes(self) -> list[int]:
-        """Return processes that compute on them and are in no group of this one."""
-        pids = [p.pid for one in self._handles for p in self._nvml.nvmlDeviceGetComputeRunningProcesses(one)]
+        """Return processes that compute on them and are in no group of this one. SetupError: there may be others."""
+        if self._hidden:
+            raise SetupError(self.lack)
+        try:
+            pids = [p.pid for one in self._handles for p in self._nvml.nvmlDeviceGetComputeRunningProcesses(one)]
+        except self._nvml.NVMLError as error:
+            raise SetupError(f"processes on a GPU cannot be seen: {error}") from error
         mine = own_group().removesuffix("/agent")
         return [pid for pid in pids if not f"{own_group(pid)}/".startswith(f"{mine}/")]
 
@@ -82,10 +90,18 @@ def in_use() -> bool:
     return not ask("busctl", "--json=short", "get-property", *LOGIND)["data"]
 
 
-def presence(gpus: Gpus) -> list[str]:
+def presence() -> list[str]:
     """Return the signs of the owner: processes of others on a GPU; if there are none, a session that is not idle.
 
-    SetupError: logind, which has begun, does not answer.
+    SetupError: there are none, but NVML or logind, which has begun, does not answer.
     """
-    signs = [f"process {pid} on a GPU" for pid in gpus.foreign_processes()]
-    return ["a session that is not idle"] if not signs and SESSIONS.is_dir() and in_use() else signs
+    signs, hidden = list[str](), None
+    try:
+        signs = [f"process {pid} on a GPU" for pid in Gpus().foreign_processes()]
+    except SetupError as error:
+        hidden = error
+    if not signs and SESSIONS.is_dir() and in_use():
+        return ["a session that is not idle"]
+    if hidden is not None:
+        raise hidden
+    return signs
