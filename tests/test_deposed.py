@@ -100,6 +100,7 @@ class Pair:
     def leader(self) -> int | None:
         """The one whose socket operators find."""
         with socket.socket(socket.AF_UNIX) as asked:
+            asked.setblocking(False)  # one that is stopped accepts nobody
             try:
                 asked.connect(str(self.folder / "o.sock"))
             except OSError:

@@ -37,7 +37,7 @@ from testbed.agent.core.agent import AgentCore
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
-from testbed.linux import CLONE_NEWNET, unshare
+from testbed.linux import CLONE_NEWNET, end_with_parent, unshare
 from topologies.presets import three_tier
 from topologies.spec import TrafficClass
 
@@ -154,7 +154,10 @@ def spare(serve: Callable[..., None]) -> tuple[Any, Connection]:
     It is made before Trio runs, by a process that has imported all: that takes others seconds.
     """
 
+    maker = os.getpid()
+
     def served() -> None:
+        end_with_parent(maker)
         logging.getLogger().handlers.clear()  # pytest's, as its errors are
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         serve(*arguments.recv())
