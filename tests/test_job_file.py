@@ -35,7 +35,11 @@ def test_a_job_file_is_the_job_that_is_submitted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "raised"),
-    [("class Class(:\n", "SyntaxError"), ("raise RuntimeError('no GPU')\n", "RuntimeError: no GPU")],
+    [
+        ("class Class(:\n", "SyntaxError"),
+        ("raise RuntimeError('no GPU')\n", "RuntimeError: no GPU"),
+        ("raise SystemExit(0)\n", "SystemExit: 0"),
+    ],
 )
 def test_a_module_that_raises_is_the_users_mistake_and_not_this_programs(
     tmp_path: Path, module: str, raised: str
@@ -51,7 +55,7 @@ def test_a_script_whose_interpreter_is_not_there_is_refused(tmp_path: Path) -> N
     script.chmod(0o755)
     with pytest.raises(SpecError, match=r"interpreter '/bin/sh\\r'"):
         check_runs(load_job(written(tmp_path, f'command = ["./dos.sh"]\n{GOOD}')), tmp_path)
-    script.write_text("#! /bin/sh -e\n")
+    script.write_text("#! /bin/sh\t-e\n")
     check_runs(load_job(written(tmp_path, f'command = ["./dos.sh"]\n{GOOD}')), tmp_path)
 
 
@@ -149,6 +153,8 @@ def test_each_job_of_the_documentation_resumes_where_it_was(name: str, capfd: py
         ("self.total += self.drift", "0", "`save` loses a part of step 7"),  # or a step later
         ("import time; self.total += time.monotonic_ns()", "0", "another state each time"),
         ("raise RuntimeError('no GPU')", "0", "`step` raised RuntimeError: no GPU"),
+        ("raise SystemExit(0)", "0", r"`step` raised SystemExit"),
+        ("self.verify = dict", "0", "bytes: the digest of the state; this is of type dict"),
         ("import os; os.kill(os.getpid(), 9)", "0", "its process was killed"),
     ],
 )

@@ -176,7 +176,9 @@ def test_an_array_of_commands_and_what_is_submitted_once_more(tmp_path: Path, mo
     At the prompt a host is reclaimed and lent again, and a job submitted.
     """
     monkeypatch.chdir(tmp_path)
-    Path("commands").write_text("reclaim h1 5\nreturn h1\nsubmit --name here -- true\njobs\nreclaim x9\nsh sleep 100\n")
+    Path("commands").write_text(
+        'submit "b\nreclaim h1  5\nreturn h1\nsubmit --name here -- true\njobs\nreclaim x9\nsh sleep 100\n'
+    )
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", "commands") as run:
         run.wait_until_it_answers()
         check_an_array(run)

@@ -1,6 +1,7 @@
 """The live display fits the terminal it is given, and says plain lines where there is none."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -111,6 +112,11 @@ def test_text_of_a_reason_is_never_read_as_markup() -> None:
     live = live_display.Live(demo_scenario(), Console(file=out, width=200))
     live.event(1.0, f.JobFailed("a", 1, "h1", "[/bold] [red]x"))
     assert "[/bold] [red]x" in out.getvalue()
+    console, out = terminal(200, 40)
+    console.print(
+        live_display.Live(replace(demo_scenario(), name="[/b] x"), console).picture(status(run_story.small_campus()))
+    )
+    assert "[/b] x, seed 1" in out.getvalue()
 
 
 def test_sentences_name_job_host_and_cause() -> None:

@@ -134,9 +134,9 @@ def test_commands_keep_the_index_of_out_and_results_shows_it(
         return capsys.readouterr().out
 
     monkeypatch.chdir(tmp_path)
-    Path("short.toml").write_text('name = "short"\ncampus = "example:lab"\nduration = "5 min"\n')
+    Path("short.toml").write_text('name = "short [/b]"\ncampus = "example:lab"\nduration = "5 min"\n')
     for seed in ("1", "2"):
-        told("simulate", "short.toml", "--seed", seed, "--out", f"out/s{seed}")
+        assert "short [/b]: 5 volunteer" in told("simulate", "short.toml", "--seed", seed, "--out", f"out/s{seed}")
     index = Path("out/index.html").read_text()
     assert all(f'href="s{seed}/report.html"' in index for seed in "12")
     assert "Every promise kept" in told("results")

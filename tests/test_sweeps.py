@@ -227,6 +227,8 @@ def test_a_sweep_file_says_what_the_options_say(folder: Path) -> None:
         folder=Path(),
     )
     assert read_plan("sweep.toml", seeds=(7,)).seeds == (7,)
+    (folder / "four.toml").write_text('scenario = "small.toml"\nseeds = 4\n')
+    assert read_plan("four.toml").seeds == (1, 2, 3, 4)  # as --seeds 4
     assert read_plan("small.toml").policies == ("reclaimnet",)
 
 

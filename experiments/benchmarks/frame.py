@@ -94,7 +94,7 @@ def print_result(name: str, result: Result, console: Console) -> None:
         f"{result['origin']['processor']}, {result['origin']['kernel']}; load {result['load_before']:.1f} before"
     )
     for each in import_module(f"experiments.benchmarks.{name}").tables(result):
-        console.print(each, markup=not isinstance(each, str))
+        console.print(each)
     if result["goals"]:
         console.print(goals_table([(name, goals_of(result))]))
 
@@ -207,7 +207,7 @@ def write_json(file: Path, value: Any) -> None:
 def _child(words: Sequence[str]) -> None:
     name, folder, *quick = words
     result = run_benchmark(name, Run(Path(folder), quick=bool(quick)))
-    print_result(name, result, Console(highlight=False, width=120))
+    print_result(name, result, Console(highlight=False, markup=False, width=120))
 
 
 if __name__ == "__main__":

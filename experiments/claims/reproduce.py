@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
@@ -84,22 +85,22 @@ def reproduce(
             write(values, file_of(out, claim.name))
         draw(values, claim.title, claim.panels, file_of(out, claim.name).with_suffix(PICTURE))
         verdict, status = judge(claim, values), ExitStatus.KEPT
-        level = f"[{COLOURS[TONES[verdict.level]]}]{verdict}[/]"
+        level = Text(f"{verdict}", COLOURS[TONES[verdict.level]])
         if values.is_quick:
-            level, status = "[yellow]no verdict: a quick run[/]", ExitStatus.CUT_SHORT
+            level, status = Text("no verdict: a quick run", "yellow"), ExitStatus.CUT_SHORT
         elif verdict.level is Level.NOT_REPRODUCED:
             status = ExitStatus.BROKEN
         statuses.append(status)
         told.append((verdict, level))
-        console.print(f"[bold]{claim.name}[/bold] {claim.title}: {level}")
+        console.print(f"{claim.name} {claim.title}:", level)
         open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
         for check in open_checks[:MAX_SAID]:
-            console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
+            console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}")
         if (more := len(open_checks) - MAX_SAID) > 0:
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
         if words := who_wins(verdict):
-            console.print(f"   {words}", markup=False, highlight=False)
-        console.print(f"   {file_of(out, claim.name)}", markup=False)
+            console.print(f"   {words}")
+        console.print(f"   {file_of(out, claim.name)}")
         page = write_index(out)
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, (verdict, level) in zip(claims, told, strict=True):

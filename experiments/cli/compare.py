@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from experiments.cli.options import (
     Dask,
@@ -70,7 +71,7 @@ def compare(
     from topologies.writing import write_whole
 
     described, drawn = described_with_trace(scenario, seed, trace or ())
-    console.print(f"[bold]{described.name}[/bold]: live, then virtual; {drawn.origin}")
+    console.print(f"{described.name}: live, then virtual; {drawn.origin}")
     live = run_live(described, drawn, out, lambda: Live(described, console))
     assumed = costs_of(described.played().protocol)
     if live.context.ended == INTERRUPTED:
@@ -112,8 +113,8 @@ def compare(
     console.print(table)
     console.print(BOUNDARY)
     for reason in judged.reasons:
-        console.print(f"[yellow]not judged:[/yellow] {reason}")
-    console.print(f"{out / 'report.html'}, {out / 'virtual/report.html'}, {out / 'compare.json'}", highlight=False)
+        console.print(Text("not judged:", "yellow"), reason)
+    console.print(f"{out / 'report.html'}, {out / 'virtual/report.html'}, {out / 'compare.json'}")
     if as_json:
         print_json({"out": str(out), **record})
     if judged.reasons or live.context.ended != COMPLETED:
@@ -136,10 +137,10 @@ def _told(value: float | None, unit: str) -> str:
     return f"{value:.2f} s" if unit == "s" else f"{value:.3f}"
 
 
-def _difference(quantity: ComparedQuantity) -> str:
+def _difference(quantity: ComparedQuantity) -> str | Text:
     if quantity.difference is None:
         return "neither" if quantity.is_near else "one only"
-    return f"[{'green' if quantity.is_near else 'red'}]{quantity.difference:+.1%}[/]"
+    return Text(f"{quantity.difference:+.1%}", "green" if quantity.is_near else "red")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -204,7 +205,7 @@ def sweep(
     )
     processes = workers or os.cpu_count() or 1
     where = f"the workers of {dask}" if dask else f"{processes} processes"
-    console.print(f"[bold]{plan.scenario.name}[/bold]: {len(plan)} runs by {where}", highlight=False)
+    console.print(f"{plan.scenario.name}: {len(plan)} runs by {where}")
     with progress_bar(console, "runs", len(plan)) as progress:
         result = run_sweep(plan, Engine(processes, dask), out, progress)
     page = result.write(out)
@@ -231,13 +232,13 @@ def sweep(
         before = row.figure
     console.print(table)
     for figure, words in result.winners:
-        console.print(f"[bold]{figure}[/bold]: {words}", highlight=False)
+        console.print(f"{figure}: {words}")
     broken = list(result.broken)
     for line in broken[:MOST_TOLD]:
-        console.print(f"[red]broken:[/red] {line}", highlight=False)
+        console.print(Text("broken:", "red"), line)
     if len(broken) > MOST_TOLD:
         console.print(f"and {len(broken) - MOST_TOLD} more")
-    console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}", highlight=False)
+    console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}")
     if as_json:
         tables = {"runs": result.runs.to_dicts(), "intervals": result.intervals.to_dicts()}
         print_json({"out": str(out), **tables, "winners": dict(result.winners), "broken": broken})
@@ -306,8 +307,8 @@ def storm(
         _print(f"broken: {kind}\n  shorten it with reclaimnet storm --seed {seed}")
     effects = sorted(key for key in campaign.counts if key.startswith("fault: ") and "upon" not in key)
     faults = ", ".join(f"{key.removeprefix('fault: ')} {campaign.counts[key]}" for key in effects)
-    console.print(f"{campaign.events} events; faults that took effect: {faults}", highlight=False)
-    console.print(campaign.admissions, highlight=False)
+    console.print(f"{campaign.events} events; faults that took effect: {faults}")
+    console.print(campaign.admissions)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
     if as_json:
         failed = {seed: f"{failure}" for seed, failure in campaign.failed.items()}
@@ -332,7 +333,7 @@ def _reproduce(out: Path, seed: int, campus: str | None, policy: str | None) -> 
     _print(f"\nshrunk:\n{short}")
     path = out / f"storm_{seed}.txt"
     write_whole(path, str(short))
-    console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
+    console.print(Text("broken:", "red"), f"replay it with reclaimnet storm --replay {path}")
     return failure
 
 
@@ -361,7 +362,7 @@ def _play_once(script: Script, name: str) -> StormFailure | None:
 
 
 def _print(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -36,7 +36,7 @@ def page_beside(console: Console, campus_id: str, port: int | None) -> Iterator[
         said = process.stdout.readline().strip() if ready else f"it did not answer within {START_S:g} s"
         if "http://" not in said:
             raise SetupError(f"the page could not be served: {said.removeprefix('reclaimnet: ')}")
-        console.print(f"live page: {said.partition(': ')[2]}", markup=False, soft_wrap=True)
+        console.print(f"live page: {said.partition(': ')[2]}", soft_wrap=True)
         yield
     finally:
         process.stdin.close()  # its end

@@ -39,7 +39,6 @@ def status(campus: CampusId = None, as_json: Json = False) -> None:
 def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     """List the jobs of a running campus: their hosts, and the reasons of those that failed."""
     from rich.table import Table
-    from rich.text import Text
 
     from experiments.worlds.live.operator import PATIENCE_S, Operator, ask
     from testbed.emulation.safety.living import only_campus
@@ -53,7 +52,7 @@ def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     table = Table("job", "phase", "host", "standby", "step", "attempt", "checkpoint every", "may send", "why")
     for ended in told.ended:
         step = f"{ended.step}/{ended.steps}"
-        table.add_row(ended.job, ended.phase, ended.host, "", step, "", "", "", Text(ended.reason))
+        table.add_row(ended.job, ended.phase, ended.host, "", step, "", "", "", ended.reason)
     for job in told.jobs:
         interval, grant = job.interval_s, job.grant_bytes_per_s
         every = "" if interval is None else format_duration(interval)
@@ -178,7 +177,7 @@ def dashboard(
             raise SpecError("--metrics", metrics, "ADDRESS:PORT of this machine") from None
 
     def tell(address: str) -> None:
-        console.print(f"{what}: {address}", markup=False, soft_wrap=True)
+        console.print(f"{what}: {address}", soft_wrap=True)
         sys.stdout.flush()
 
     serve.serve(shown, port, tell, until_eof=until_eof)

@@ -24,7 +24,8 @@ from testbed.emulation.safety.living import running_campuses
 from testbed.errors import SetupError
 from topologies.writing import naming
 
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+# without markup: a [word] of a user's name is no style
+console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
 
 ORACLE = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
 WEB_PORT = 8080
@@ -170,8 +171,7 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        "--trace",
-        help="Recorded owners: a file or folder, again for each further one; or module:NAME of a function of your own.",
+        "--trace", help="Recorded owners: a file, again for each further one; or module:NAME of a function of your own."
     ),
 ]
 UntilOver = Annotated[

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from experiments.cli.options import print_json
 from experiments.results import report
@@ -32,18 +33,18 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
     console.print(report.summary_table(summary))
     console.print(said)
     for rule, why in summary.not_promised.items():
-        console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
+        console.print(Text("not promised:", "yellow"), f"{rule}: {why}")
     for warning in summary.warnings:
-        console.print(f"[yellow]little is shown:[/yellow] {warning}")
+        console.print(Text("little is shown:", "yellow"), warning)
     for broken in summary.invariants_broken:
-        console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
+        console.print(Text("broken:", "red"), f"{broken.rule}: {broken.subject}")
         for line in broken.story:
-            console.print(f"    {line}", markup=False, highlight=False)
+            console.print(f"    {line}")
     for reason in summary.fidelity.reasons:
-        console.print(f"[yellow]not to be believed:[/yellow] {reason}")
+        console.print(Text("not to be believed:", "yellow"), reason)
     if not summary.fidelity.valid:
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
-    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
+    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}")
     if as_json:
         print_json({"out": str(out), "summary": json.loads((out / "summary.json").read_bytes())})
     return status_of(summary)
@@ -78,7 +79,7 @@ def show_index(console: Console, folder: Path) -> list[ResultFolder]:
         else:
             table.add_row(each.name, "", "", "", "", each.fault)
     console.print(table)
-    console.print(f"{write_index(folder, found)}", highlight=False)
+    console.print(f"{write_index(folder, found)}")
     if user := caller():
         hand_over(index, user)
     return found

@@ -137,7 +137,7 @@ def _play_live(
     from experiments.results.takeovers import take_overs
     from experiments.worlds.live.run import run_live
 
-    console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
+    console.print(f"{scenario.name}: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     if dask is not None:
         from experiments.machines.conductor import run_on_machines
 
@@ -189,7 +189,7 @@ def simulate(
         scenario, seed, trace or (), policy=row, overrides=override or (), settings=settings or ()
     )
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
-    console.print(f"[bold]{described.name}[/bold]: {size}, {drawn.origin}")
+    console.print(f"{described.name}: {size}, {drawn.origin}")
     compile_once()
     if policy == ORACLE:
         from experiments.worlds.oracle import run_oracle

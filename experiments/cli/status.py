@@ -90,7 +90,7 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
             if (closes_in_s := switch.closes_in_s) is not None:
                 words += f", closed in {format_duration(closes_in_s)}" if closes_in_s > 0 else ", now closed"
         table.add_row(each.host, *where, words, dropped)
-    return f"campus [bold]{campus.campus}[/bold] ({campus.name}), process {campus.process}", table
+    return f"campus {campus.campus} ({campus.name}), process {campus.process}", table
 
 
 def _switch(pin: Path) -> OwnerSwitch | None:

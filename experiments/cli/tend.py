@@ -42,11 +42,11 @@ def clean(
 
     report = clean_up(include_running=running)
     for line in report.removed:
-        console.print(line, markup=False)
+        console.print(line)
     for line in report.running:
-        console.print(f"left alone, it runs: campus {line}", markup=False)
+        console.print(f"left alone, it runs: campus {line}")
     for line in report.failed:
-        console.print(f"[red]could not remove[/red] {line}")
+        console.print(f"could not remove {line}", style="red")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
     if as_json:
         print_json(report)

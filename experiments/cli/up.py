@@ -19,6 +19,7 @@ from mininet.cli import CLI
 from mininet.log import error as error_line
 from mininet.log import setLogLevel
 from rich.console import Console
+from rich.text import Text
 
 from controller.core.model.facts import JobSubmitted
 from controller.core.parameters import Protocol
@@ -76,7 +77,7 @@ def report_of_jobs(console: Console, out: Path, deaths: Sequence[Death], scenari
     )
     run, origin = Played(facts, context), provenance(scenario)
     summary = run.summary()
-    console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
+    console.print(str(report.write(out, summary, run.facts, run.context, origin)))
     return status_of(summary)
 
 
@@ -94,25 +95,25 @@ class _CommandLine(CLI):  # type: ignore[misc]
             if self.onecmd(command):
                 return
 
-    def _reclaimnet(self, command: str, *words: str) -> None:
-        self.do_sh(shlex.join([*own_program("experiments.cli"), command, "--campus", self.mn.id, *words]))
+    def _reclaimnet(self, command: str, line: str) -> None:
+        """Run a command of this program on the campus; the shell reads the rest of the line, and tells what is wrong with it."""
+        self.do_sh(f"{shlex.join([*own_program('experiments.cli'), command, '--campus', self.mn.id])} {line}")
 
     def do_reclaim(self, line: str) -> None:
         """Take a host back, at once or after so many seconds: reclaim HOST [SECONDS]."""
-        host, *notice = line.split() or [""]
-        self._reclaimnet("reclaim", host, *(f"--notice={seconds}" for seconds in notice))
+        self._reclaimnet("reclaim", " --notice=".join(line.split(maxsplit=1)))
 
     def do_return(self, line: str) -> None:
         """Lend a host again: return HOST."""
-        self._reclaimnet("return", *line.split())
+        self._reclaimnet("return", line)
 
     def do_jobs(self, line: str) -> None:
         """List the jobs of the campus: jobs."""
-        self._reclaimnet("jobs", *line.split())
+        self._reclaimnet("jobs", line)
 
     def do_submit(self, line: str) -> None:
         """Submit jobs, as the command of the same name: submit JOB.toml."""
-        self._reclaimnet("submit", *shlex.split(line))
+        self._reclaimnet("submit", line)
 
     def complete_reclaim(self, text: str, *_: object) -> list[str]:
         """Complete hosts that have an owner."""
@@ -146,7 +147,7 @@ def command_line(console: Console, net: LiveCampus, script: Path | None) -> None
     names = [host.name for host in (*net.spec.hosts_of(Role.VOLUNTEER), *net.spec.hosts)]
     one, other = names[0], names[1:2][0] if names[1:] else names[0]
     console.print(
-        f"campus [bold]{net.id}[/bold] stands: {len(net.hosts)} hosts, {len(net.switches)} switches. "
+        f"campus {net.id} stands: {len(net.hosts)} hosts, {len(net.switches)} switches. "
         f"Try: pingall, {one} ping -c1 {other}, {one} ip addr; reclaim {one} 5, return {one}; elsewhere: reclaimnet status",
         soft_wrap=True,
     )
@@ -171,12 +172,12 @@ def command_line_of_machines(console: Console, conductor: Conductor, script: Pat
     conductor.on_news = show
     machines = ", ".join(machine.name for machine in conductor.machines)
     console.print(
-        f"campus [bold]{conductor.campus.name}[/bold] stands on {machines}. Type HOST COMMAND, or commands of reclaimnet "
+        f"campus {conductor.campus.name} stands on {machines}. Type HOST COMMAND, or commands of reclaimnet "
         "(status, jobs, submit JOB.toml, reclaim HOST 5, return HOST); exit or Ctrl-C ends it",
         soft_wrap=True,
     )
     for reason in judge(conductor.judged):
-        console.print(f"[yellow]not as declared:[/yellow] {reason}", soft_wrap=True)
+        console.print(Text("not as declared:", "yellow"), reason, soft_wrap=True)
     # without a buffer, in which lines would lie that `select` does not know of
     with open(script or 0, "rb", buffering=0, closefd=script is not None) as source:
         while True:

@@ -38,7 +38,7 @@ def example(
 
     known = _examples()
     if name is None:
-        console.print("\n".join(known), markup=False)
+        console.print("\n".join(known))
         return
     if name not in known:
         raise SpecError("example", name, f"one of {', '.join(known)}{nearest(name, known)}")

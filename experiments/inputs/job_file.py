@@ -125,7 +125,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
         workload = load_workload(spec.workload, params_of(spec))
     except SpecError:
         raise
-    except Exception as error:  # the module is a user's, and may raise anything
+    except (Exception, SystemExit) as error:  # the module is a user's, and may raise anything
         raise SpecError(
             "workload", spec.workload, f"one that can be made; it raised {type(error).__name__}: {error}"
         ) from error
@@ -139,7 +139,7 @@ def _interpreter(program: str) -> str:
     """Return the interpreter that the first line of a script names; the program itself, if it is none."""
     with Path(program).open("rb") as file:
         head = file.readline(256)
-    words = head[2:].rstrip(b"\n").split(b" ")
+    words = re.split(rb"[ \t]", head[2:].rstrip(b"\n"))
     return os.fsdecode(next(filter(None, words), b"")) if head.startswith(b"#!") else program
 
 

@@ -92,7 +92,7 @@ class Live:
         )
         whole = Layout()
         whole.split_column(*parts)
-        return Panel(whole, title=f"{self._scenario.name}, seed {self._scenario.seed}", height=height)
+        return Panel(whole, title=Text(f"{self._scenario.name}, seed {self._scenario.seed}"), height=height)
 
     def _header(self, status: Status) -> RenderableType:
         scenario, scale = self._scenario, self._scenario.scale

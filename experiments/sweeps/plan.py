@@ -116,7 +116,7 @@ class SweepPlan:
         for key in OTHERWISE:
             for given in (self.values, *self.variants.values()):
                 if key in given:
-                    raise SpecError(f"set.{key}", [*given[key]][:8], f"not here: {OTHERWISE[key]} has it")
+                    raise SpecError(f"set.{key}", f"{given[key]}"[:80], f"not here: {OTHERWISE[key]} has it")
         for key, some in self.values.items():
             if not some:
                 raise SpecError(f"set.{key}", [], "at least one value")
@@ -251,8 +251,7 @@ def _fields(table: Table, folder: Path) -> dict[str, Any]:
     read = {key: kind.read(table, key) for key, kind in FILE_KEYS.items() if table.has(key)}
     table.done()
     if (seeds := read.pop("seeds", None)) is not None:
-        several = seeds if isinstance(seeds, list) else [seeds]
-        read["seeds"] = seeds_of(seeds) if isinstance(seeds, str) else tuple(several)
+        read["seeds"] = tuple(seeds) if isinstance(seeds, list) else seeds_of(str(seeds))
     read["values"] = read.pop("set", {})
     if records := read.pop("trace", ()):
         read["records"] = tuple(str(folder / each) if (folder / each).exists() else each for each in records)
@@ -291,7 +290,7 @@ def _with(base: Mapping[str, Any], chosen: Iterable[tuple[str, Any]], folder: Pa
         for section in sections:
             inner = place.get(section, {})
             if not isinstance(inner, dict):
-                raise SpecError(f"set.{key}", value, f"a key of a table: {section} is a list")
+                raise SpecError(f"set.{key}", value, f"a key of a table, and {section} is none")
             place[section] = place = dict(inner)
         place[name] = value
     try:

@@ -120,13 +120,21 @@ def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
 def doctor_table(found: Sequence[Capability] | None = None) -> Table:
     """Return the findings as a table for people."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="What this machine can do", show_lines=False)
     for column in ("feature", "", "seen", "needed by", "without it", "what mends it"):
         table.add_column(column, overflow="fold")
     for c in probe() if found is None else found:
-        mark = "[green]yes[/]" if c.present else "[yellow]no[/]" if c.need is Need.OPTIONAL else "[red]no[/]"
-        table.add_row(c.name, mark, c.detail, c.need.value, "" if c.present else c.meaning, "" if c.present else c.mend)
+        style = "green" if c.present else "yellow" if c.need is Need.OPTIONAL else "red"
+        table.add_row(
+            c.name,
+            Text("yes" if c.present else "no", style),
+            c.detail,
+            c.need.value,
+            "" if c.present else c.meaning,
+            "" if c.present else c.mend,
+        )
     return table
 
 

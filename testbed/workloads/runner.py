@@ -79,7 +79,7 @@ class Runner:
             workload.begin()
         else:
             workload.load(Path(start.restore))
-        self._link.send(Started(workload.step_number, _digest(workload)))
+        self._link.send(Started(workload.step_number, digest_of(workload)))
         # of a process with torch in it a full collection takes 0.2 s, now and then while a snapshot is taken
         with survivors_set_aside():
             self._compute(workload)
@@ -103,7 +103,7 @@ class Runner:
             if now_s >= told_s + TELL_S:
                 told_s = now_s
                 self._link.send(Progress(workload.step_number))
-        self._link.send(Finished(workload.step_number, _digest(workload)))
+        self._link.send(Finished(workload.step_number, digest_of(workload)))
 
     def _listen_until(self, due_s: float, workload: Workload) -> float | None:
         """Obey orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
@@ -173,7 +173,7 @@ def take_gpus(slots: Sequence[int]) -> None:
         os.environ[CUDA_DEVICES] = numbers
 
 
-def _digest(workload: Workload) -> bytes:
+def digest_of(workload: Workload) -> bytes:
     """Return the digest of the workload's verified state. SpecError: it is not bytes."""
     digest = workload.verify()
     if not isinstance(digest, bytes):
