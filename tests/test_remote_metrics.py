@@ -196,6 +196,7 @@ async def test_a_request_that_is_none_ends_one_connection(
     [
         (["--metrics", "nowhere:9100", "--authority", "a.pem"], "ADDRESS:PORT"),
         (["--metrics", "127.0.0.1", "--authority", "a.pem"], "ADDRESS:PORT"),
+        (["--metrics", "127.0.0.1:99999", "--authority", "a.pem"], "ADDRESS:PORT"),
         (["--metrics", "127.0.0.1:0", "--authority", "none.pem"], "none.pem: no authority of a campus"),
         (["--metrics", "192.0.2.1:1", "--authority", "AUTHORITY"], "192.0.2.1:1 cannot be taken"),
         (["--metrics", "127.0.0.1:0"], "no authority of a campus"),

@@ -172,6 +172,8 @@ def dashboard(
     if metrics is not None:
         at, _, number = metrics.rpartition(":")
         try:
+            if not 0 <= int(number) < 1 << 16:  # of a larger one the kernel takes a part
+                raise ValueError(number)
             shown = replace(shown, remote=(str(ip_address(at)), int(number), Path(authority or "")))
         except ValueError:
             raise SpecError("--metrics", metrics, "ADDRESS:PORT of this machine") from None
