@@ -96,7 +96,7 @@ class _CommandLine(CLI):  # type: ignore[misc]
                 return
 
     def _reclaimnet(self, command: str, line: str) -> None:
-        """Run a command of this program on the campus; the shell reads the rest of the line, and tells what is wrong with it."""
+        """Run a command of this program on the campus; the shell parses the rest of its line."""
         self.do_sh(f"{shlex.join([*own_program('experiments.cli'), command, '--campus', self.mn.id])} {line}")
 
     def do_reclaim(self, line: str) -> None:
