@@ -3,13 +3,12 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
+from tests.patience import wait_until
 
 ROOT = Path(__file__).parents[1]
 QUIET = ["--no-dashboard", "--host", "127.0.0.1"]
@@ -39,11 +38,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     file = folder / "scheduler.json"
     with ExitStack() as stack:
         _start(["scheduler", "--scheduler-file", str(file), "--port", "0", *QUIET], folder, stack)
-        end_s = time.monotonic() + 60.0
-        while not file.exists() or not file.read_text().strip():
-            if time.monotonic() > end_s:
-                pytest.fail(f"no scheduler within a minute: {(folder / 'log').read_text()}")
-            time.sleep(0.05)
+        wait_until(lambda: file.exists() and file.read_text().strip(), (folder / "log").read_text)
         found = Cluster(json.loads(file.read_text())["address"], file, stack)
         for _ in range(workers):
             found.add_worker()

@@ -24,6 +24,7 @@ from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Snapshot, Start
 from testbed.workloads.process import Event, WorkloadProcess
+from tests.patience import until
 
 MANY_BYTES = 1 << 30
 
@@ -71,9 +72,7 @@ class Desk:
 
     async def until(self, text: str, number: int = 1) -> None:
         """Wait until a job has printed this."""
-        with trio.fail_after(60.0):
-            while text not in self.log(number):
-                await trio.sleep(0.01)
+        await until(lambda: text in self.log(number))
 
 
 @asynccontextmanager
@@ -133,10 +132,7 @@ class AgentJobs(JobProcesses):
 
     async def until(self, kind: type[ev.Event]) -> Any:
         """The last event of that kind, as soon as there is one."""
-        with trio.fail_after(60.0):
-            while not (found := [event for event in self.events if isinstance(event, kind)]):
-                await trio.sleep(0.005)
-        return found[-1]
+        return (await until(lambda: [event for event in self.events if isinstance(event, kind)]))[-1]
 
     @property
     def scratch(self) -> list[str]:

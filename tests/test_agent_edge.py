@@ -19,6 +19,7 @@ from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
+from tests.patience import until
 from tests.stores import ingest
 from topologies.spec import TrafficClass
 
@@ -30,10 +31,7 @@ class Ends(list[ev.Event]):
     """The events of a Transfers, to be waited for."""
 
     async def first(self) -> ev.Event:
-        with trio.fail_after(30):
-            while not self:
-                await trio.sleep(0.005)
-        return self[0]
+        return (await until(lambda: self))[0]
 
 
 def edge_of(host, tmp_path: Path) -> KernelMaps:

@@ -26,6 +26,7 @@ from testbed.namespaces import OWN_NETWORK
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.sandbox import Sandbox
 from tests.bpf_machine import loaded_or_skip
+from tests.patience import until
 
 pytestmark = pytest.mark.kernel
 COORDINATOR = IPv4Address("127.0.0.9")
@@ -173,9 +174,10 @@ def test_only_what_guests_send_is_counted(pins: Path, group: Path) -> None:
 async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_it_took(
     pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    switch, signs, blind = pins / "switch", list[str](), list[SetupError]()
+    switch, signs, blind, looked = pins / "switch", list[str](), list[SetupError](), list[None]()
 
     def presence() -> list[str]:
+        looked.append(None)
         for error in blind:
             raise error
         return signs
@@ -185,9 +187,12 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
     monkeypatch.setattr(agent, "LOOK_S", 0.01)
 
     async def becomes(mode: Mode) -> None:
-        with trio.fail_after(5.0):
-            while owner.look(switch).mode is not mode:
-                await trio.sleep(0.01)
+        await until(lambda: owner.look(switch).mode is mode)
+
+    async def seen() -> None:
+        """Until what there was to see has been seen."""
+        looks = len(looked)
+        await until(lambda: len(looked) >= looks + 3)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.follow_owner, switch, 0.0)
@@ -195,26 +200,26 @@ async def test_the_owners_presence_takes_the_host_once_and_gives_back_only_what_
         await becomes(Mode.ISOLATE)
         blind.append(SetupError("no answer"))
         signs.clear()
-        await trio.sleep(0.1)
+        await seen()
         assert owner.look(switch).mode is Mode.ISOLATE, "nobody was seen to leave"
         blind.clear()
         await becomes(Mode.OFF)
         signs.append("a session")
         await becomes(Mode.ISOLATE)
         owner.lend(switch, None)  # by hand, though there is a session
-        await trio.sleep(0.1)
+        await seen()
         assert owner.look(switch).mode is Mode.OFF
         owner.reclaim(switch, None)  # by hand
         signs.clear()
-        await trio.sleep(0.1)
+        await seen()
         assert owner.look(switch).mode is Mode.ISOLATE
         owner.lend(switch, None)
         signs.append("a session")
         await becomes(Mode.ISOLATE)
-        await trio.sleep(0.1)
+        await seen()
         owner.reclaim(switch, None)  # by hand, though it is closed already
         signs.clear()
-        await trio.sleep(0.1)
+        await seen()
         assert owner.look(switch).mode is Mode.ISOLATE
         nursery.cancel_scope.cancel()
 
@@ -272,7 +277,7 @@ async def test_a_library_of_gpus_that_does_not_answer_keeps_one_thread_and_the_a
 
     def presence() -> list[str]:
         asked.append(None)
-        answers.wait(10.0)
+        answers.wait()
         return ["a process on a GPU"]
 
     monkeypatch.setattr(machine, "presence", presence)
@@ -282,14 +287,10 @@ async def test_a_library_of_gpus_that_does_not_answer_keeps_one_thread_and_the_a
     monkeypatch.setattr(peers, "WARN_EVERY_S", 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.follow_owner, pins / "switch", 0.0)
-        with trio.fail_after(5.0):
-            while caplog.text.count("the owner cannot be seen") < 3:
-                await trio.sleep(0.01)
+        await until(lambda: caplog.text.count("the owner cannot be seen") >= 3)
         assert len(asked) == 1
         answers.set()
-        with trio.fail_after(5.0):
-            while owner.look(pins / "switch").mode is not Mode.ISOLATE:
-                await trio.sleep(0.01)
+        await until(lambda: owner.look(pins / "switch").mode is Mode.ISOLATE)
         nursery.cancel_scope.cancel()
 
 

@@ -24,6 +24,7 @@ from experiments.worlds.virtual.world import VirtualWorld
 from testbed import owner
 from testbed.emulation.campus import LiveCampus
 from tests.live_campus import live
+from tests.patience import wait_until
 from topologies.calendars import Week, windows
 from topologies.errors import SpecError
 
@@ -272,10 +273,7 @@ def test_a_campus_by_hand_closes_hosts_by_calendar_and_presence(host: str, tmp_p
     with live_world(by_the_clock(), tmp_path) as world, world.watched_by_a_thread():
 
         def wait_for(name: str, mode: str) -> float:
-            end_s = time.monotonic() + 20.0
-            while owner.look(world.switch_pin(name)).mode.name != mode:
-                assert time.monotonic() < end_s, (name, mode)
-                time.sleep(0.02)
+            wait_until(lambda: owner.look(world.switch_pin(name)).mode.name == mode, lambda: (name, mode))
             return time.monotonic() - world.started_s
 
         wait_for(host, "DRAIN")

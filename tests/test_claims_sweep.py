@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from experiments.claims.framework.claim import Config
 from experiments.claims.framework.runs import gather
 from experiments.runtime import revision
 from experiments.runtime.tasks import RUNS, Result, Task, results_of
+from tests.patience import wait_until
 from topologies.errors import SpecError
 
 
@@ -75,7 +76,7 @@ def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, seeds: tuple[int, 
 def sleep_long(log: Path) -> Result:
     """Says who it is, and does not end by itself."""
     (log / str(os.getpid())).touch()
-    time.sleep(100.0)
+    time.sleep(1000.0)
     return {}
 
 
@@ -89,18 +90,11 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1]) as parent:
         try:
-            assert waited_for(lambda: len(list(log.iterdir())) == 2)
+            wait_until(lambda: len(list(log.iterdir())) == 2)
         finally:
             parent.kill()
     workers = [int(path.name) for path in log.iterdir()]
-    assert waited_for(lambda: not any(is_alive(pid) for pid in workers))
-
-
-def waited_for(is_so: Callable[[], bool]) -> bool:
-    end_s = time.monotonic() + 30.0
-    while not is_so() and time.monotonic() < end_s:
-        time.sleep(0.05)
-    return is_so()
+    wait_until(lambda: not any(is_alive(pid) for pid in workers))
 
 
 def is_alive(pid: int) -> bool:

@@ -25,6 +25,7 @@ from testbed.emulation.kernel.delay_line.process import LineStatistics
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, needs_root, put_back, read_back, small_campus
+from tests.patience import wait_until
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 PORT = 7001
@@ -136,9 +137,7 @@ class TestKernel:
                 killed = net.kernel.line.pid
                 assert killed
                 os.kill(killed, signal.SIGKILL)
-                limit_s = time.monotonic() + 20.0
-                while net.kernel.line.pid in (None, killed) and time.monotonic() < limit_s:
-                    time.sleep(0.01)
+                wait_until(lambda: net.kernel.line.pid not in (None, killed))
                 read_back(net)
                 assert 10.0 <= least_rtt_ms(net, "h1", "h2") < 20.0
                 net.set_link("h1", "s1", delay="2 ms")

@@ -35,6 +35,7 @@ from testbed.clock import MonotonicClock
 from testbed.linux import CLONE_NEWNET, unshare
 from testbed.trust.channel import Credentials
 from tests.etcd_members import Members, etcd_members, needs_etcd
+from tests.patience import until
 from tests.test_restart_process import JOB, Agent, _NoKernel, spare
 from topologies.presets import three_tier
 
@@ -185,12 +186,6 @@ class Pair:
                 of_log = [(number, epoch, event) for number, epoch, _, event in log.follow(0)]
                 assert [(number, epoch, event) for number, epoch, _, event in longer[0]] == of_log[: len(longer[0])]
         assert self.count(f.JobFinished) == 1
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    with trio.fail_after(30.0):
-        while not holds():
-            await trio.sleep(0.02)
 
 
 # ---------------------------------------------------------------- scenarios, in the namespace

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from testbed.emulation.safety.ledger import PIN_ROOT
 from testbed.emulation.safety.living import running_campuses
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
+from tests.patience import wait_until
 
 pytestmark = [*kernel, pytest.mark.stock_kernel]
 
@@ -70,21 +70,12 @@ def killed(tmp_path: Path) -> tuple[str, list[int]]:
     return campus_id, [int(pid) for pid in holders]
 
 
-def wait_until_gone(pids: list[int]) -> list[int]:
-    for _ in range(100):
-        left = [pid for pid in pids if identity.start_time(pid) is not None]
-        if not left:
-            break
-        time.sleep(0.02)
-    return left
-
-
 def test_clean_removes_exactly_what_a_killed_campus_made(
     killed: tuple[str, list[int]], stranger: str, tmp_path: Path
 ) -> None:
     """All but its ledger, its pins and what was started inside a host dies with its owner."""
     campus_id, holders = killed
-    assert wait_until_gone(holders) == []
+    wait_until(lambda: not any(map(identity.start_time, holders)))
     assert (PIN_ROOT / campus_id / "h1" / "switch").exists() and (tmp_path / f"{campus_id}.ledger").exists()
     with LiveCampus(small_campus(2), enforcement=True, root=tmp_path) as other:
         report = clean_up(tmp_path)

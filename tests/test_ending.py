@@ -21,6 +21,7 @@ from testbed.emulation.safety.interruption import signals_held
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
 from testbed.linux import enter_network_of
 from tests.live_campus import CLI, command
+from tests.patience import wait_until
 from topologies.errors import SpecError
 
 ROOT = Path(__file__).parents[1]
@@ -118,13 +119,11 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(capsys: 
 
 
 def test_a_command_that_works_says_that_it_was_ended(tmp_path: Path) -> None:
-    out = tmp_path / "swept"
-    words = ["sweep", "example:lab", "--seeds", "1:60", "--workers", "2", "--out", str(out)]
+    runs = tmp_path / "swept/runs.jsonl"
+    words = ["sweep", "example:lab", "--seeds", "1:60", "--workers", "2", "--out", str(runs.parent)]
     argv = [*CLI, *words]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
-        while not ((out / "runs.jsonl").exists() and (out / "runs.jsonl").stat().st_size > 0):
-            assert child.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: child.poll() is not None or (runs.exists() and runs.stat().st_size > 0))
         child.send_signal(signal.SIGTERM)
         told = child.stderr.read()
     assert (child.returncode, told) == (ExitStatus.INTERRUPTED, "reclaimnet: interrupted\n")
@@ -156,13 +155,11 @@ def test_an_interrupt_that_is_typed_ends_a_command_soon_and_leaves_nothing(
         shown += os.read(terminal, 65536)
     time.sleep(0.5)
     os.write(terminal, b"\x03")
-    typed_s = time.monotonic()
     with suppress(OSError):  # the last process has closed it
         while os.read(terminal, 65536):
             pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == ExitStatus.INTERRUPTED
-    while subprocess.run(["pgrep", "--session", str(pid)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
-        assert time.monotonic() - typed_s < 10.0
+    wait_until(lambda: subprocess.run(["pgrep", "--session", str(pid)], check=False, capture_output=True).returncode)
 
 
 def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:

@@ -23,6 +23,7 @@ from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.workloads import sandbox
 from testbed.workloads.launch import ForkServer
 from tests.job_desk import AgentJobs, agent_jobs
+from tests.patience import until
 from tests.prisoner import escapes
 
 pytestmark = [
@@ -103,6 +104,10 @@ async def outcome(
         return await jobs.until(ev.WorkloadEnded), log.read_text() if log.exists() else ""
 
 
+async def logged(log: Path, word: str) -> None:
+    await until(lambda: log.exists() and word in log.read_text())
+
+
 @pytest.mark.parametrize("escape", escapes(NOWHERE))
 async def test_attempt_to_reach_out_is_refused(
     tmp_path: Path, forks: ForkServer, host: str, surroundings: dict[str, Any], escape: str
@@ -169,8 +174,7 @@ async def test_job_that_takes_all_memory_is_ended_before_others(
     with agent_jobs(tmp_path, forks, group=f"{Path(host).parent}/unlimited/h2") as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, msgspec.structs.replace(job("80 MB", NOWHERE), name="b"))
-            while "MB" not in (log.read_text() if (log := tmp_path / "logs/b.1.log").exists() else ""):
-                await trio.sleep(0.01)
+            await logged(tmp_path / "logs/b.1.log", "MB")
             ended, _ = await outcome(jobs, job("hidden memory", NOWHERE), tmp_path)
             assert (ended.ended.outcome, "more memory" in ended.ended.reason) == ("failed", True)
             assert [event.ended.job for event in jobs.events if isinstance(event, ev.WorkloadEnded)] == ["a"]
@@ -208,8 +212,7 @@ async def test_jobs_meet_in_no_network(tmp_path: Path, forks: ForkServer, host: 
     with agent_jobs(tmp_path, forks, group=host) as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, msgspec.structs.replace(job("holds names", NOWHERE), name="b"))
-            while "holds" not in (log.read_text() if (log := tmp_path / "logs/b.1.log").exists() else ""):
-                await trio.sleep(0.01)
+            await logged(tmp_path / "logs/b.1.log", "holds")
             _, said = await outcome(jobs, job("takes names", NOWHERE), tmp_path)
             assert said.splitlines() == ["holds", "inside: None"]
             jobs.kill(("b", 1))
@@ -220,8 +223,7 @@ async def test_what_outlives_its_agent_is_ended_by_the_next_and_takes_no_descrip
     with agent_jobs(tmp_path, group=host) as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, job("outlives its agent", NOWHERE))
-            while "waits" not in (log.read_text() if (log := tmp_path / "logs/a.1.log").exists() else ""):
-                await trio.sleep(0.01)
+            await logged(tmp_path / "logs/a.1.log", "waits")
             os.kill(jobs.forks.pid or 0, signal.SIGKILL)
             await trio.sleep(0.1)
             [group] = control_groups.folders(f"{host}/a.1", ["pids"])
@@ -230,8 +232,7 @@ async def test_what_outlives_its_agent_is_ended_by_the_next_and_takes_no_descrip
             assert not group.exists()
             jobs.begin(nursery, job("outlives its agent", NOWHERE), 2)
             await jobs.until(ev.WorkloadEnded)
-            while not (log := tmp_path / "logs/a.2.log").exists() or "waits" not in log.read_text():
-                await trio.sleep(0.01)
+            await logged(tmp_path / "logs/a.2.log", "waits")
             resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 32, before[1]))
             try:
                 jobs.kill(("a", 2))

@@ -4,7 +4,7 @@ import logging
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -36,6 +36,7 @@ from testbed.trust.authority import Authority
 from testbed.trust.channel import Identity, Name, PartyRole, beneath, opened
 from testbed.trust.door import Door
 from testbed.wire import Channel
+from tests.patience import until
 from topologies.presets import three_tier
 
 CAMPUS = "lab"
@@ -80,11 +81,6 @@ class Running:
     async def serves(self) -> None:
         """Fails unless a well-behaved agent is welcome."""
         await (await self.welcome("h2", "127.0.0.2")).stream.aclose()
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Until something holds that other tasks bring about."""
-        while not holds():
-            await trio.sleep(0.001)
 
 
 class Agent:
@@ -196,7 +192,7 @@ async def test_who_has_no_name_waits_for_a_coordinator_that_follows_in_line(coor
     served.paired, served.leads, served._door = True, trio.Event(), Door(None, of_one=host.UNKNOWN_OF_ONE)
     for _ in range(3 * host.UNKNOWN_OF_ONE):
         await coordinator.connect()
-    await coordinator.until(lambda: len(served._waiting) >= host.UNKNOWN_OF_ONE)
+    await until(lambda: len(served._waiting) >= host.UNKNOWN_OF_ONE)
     await trio.sleep(0.1)
     assert len(served._waiting) == host.UNKNOWN_OF_ONE
 
@@ -233,7 +229,7 @@ async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.stay_connected)
-        await coordinator.until(lambda: len(told) > 1)
+        await until(lambda: len(told) > 1)
         nursery.cancel_scope.cancel()
     assert isinstance(told[1].message, m.Welcome)
     heard = [e.message for *_, e in coordinator.host.journal.follow() if isinstance(e, AgentSaid)]
@@ -270,8 +266,7 @@ async def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
         while not isinstance(word := await other.heard(), m.HeartbeatAck):
             assert word is not None
         assert returns() < 50
-        while returns() < 50:
-            await trio.sleep(0.01)
+        await until(lambda: returns() >= 50)
         reset(greedy.stream)  # what it may say does not begin anew with its connection
         again = await coordinator.agent("h1", "127.0.0.1")
         await again.stream.send_all(host.AGENT_IN.encode(m.OwnerReturns()) * 2000)
@@ -295,7 +290,7 @@ async def test_a_peers_own_words_are_quoted_in_one_short_line(tmp_path: Path, ca
             assert isinstance(refused, m.Refused)
             agent = await coordinator.welcome()
             await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
-            await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+            await until(lambda: "h1" not in coordinator.host.agents)
             await coordinator.serves()
     lost = [fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)]
     for told in (*caplog.messages, *lost):
@@ -329,12 +324,12 @@ async def test_an_agent_that_was_started_anew_comes_back(coordinator: Running) -
     """At once if no job was to run there; else when the first one's lease has lapsed."""
     first = await coordinator.welcome(incarnation=1)
     reset(first.stream)
-    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+    await until(lambda: "h1" not in coordinator.host.agents)
     second = await coordinator.welcome(incarnation=2)
     coordinator.host.handle(submitted("a"))
     assert isinstance(await second.heard(), m.StartJob)
     reset(second.stream)
-    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+    await until(lambda: "h1" not in coordinator.host.agents)
     third = await coordinator.agent(incarnation=3)
     assert isinstance(await third.heard(), m.Refused)
     coordinator.host.started_s -= (1.0 + FENCE_MARGIN) * LEASE_S + 1.0  # time passes

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from testbed.installed import unit
 from testbed.installed.agent import SERVICE as AGENT
 from testbed.installed.unit import Service
 from tests.live_campus import CLI, Run, command, running
+from tests.patience import wait_until
 from topologies.errors import SpecError
 from topologies.files import loads
 
@@ -62,7 +62,6 @@ rate = "1 Gbit/s"
 COORDINATED = CAMPUS.replace('name = "h1"', 'name = "h1"\nown_agent = true')
 # what nspawn's own filter of system calls would refuse
 CALLS = "bpf perf_event_open landlock_create_ruleset landlock_add_rule landlock_restrict_self"
-BOOTED_S, SOON_S = 20.0, 15.0
 COORDINATOR, H1 = "10.1.0.3", "10.1.0.1"
 # makes a shell one of the guests
 GUEST = f"echo $$ > /sys/fs/cgroup/unified/system.slice/{AGENT.unit}/agent/cgroup.procs; "
@@ -70,13 +69,6 @@ GUEST = f"echo $$ > /sys/fs/cgroup/unified/system.slice/{AGENT.unit}/agent/cgrou
 
 def knock(address: str, port: int) -> str:
     return f"exec timeout 2 bash -c 'exec 3<>/dev/tcp/{address}/{port}'"
-
-
-def until(holds, seconds: float = SOON_S) -> None:  # type: ignore[no-untyped-def]
-    end_s = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.1)
 
 
 @dataclass
@@ -135,8 +127,7 @@ def machine(network: str, name: str, folder: Path) -> Iterator[Machine]:
             found = Machine(int(leader or 0), folder / "upper")
             return found if leader and found.run("systemctl", "is-active", "basic.target").returncode == 0 else None
 
-        until(booted, BOOTED_S)
-        yield Machine(int(children.read_text()), folder / "upper")
+        yield wait_until(booted)
 
 
 def words_of(run: Run, *words: str) -> str:
@@ -218,7 +209,7 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
             real.done("systemd-run", "--unit=owner", "-p", "PAMName=login", "-p", "User=root", "sleep", "1000")
             run.wait_for(f.HostReclaimed, host="h2")
             run.wait_for(f.JobRunning, host="h1")
-            until(lambda: real.run("sh", "-c", GUEST + knock(H1, 720)).returncode != 0)
+            wait_until(lambda: real.run("sh", "-c", GUEST + knock(H1, 720)).returncode != 0)
             assert real.run("sh", "-c", knock(H1, 720)).returncode == 0, "the owner's own connections"
             real.done("systemctl", "stop", "owner")
             run.wait_for(f.HostReturned, host="h2")
@@ -290,12 +281,12 @@ def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lon
     token = real.done(*CLI, "token", "create", "--host", "h2")
     real.done(*CLI, "agent", "install", "--token", token, "--coordinator", COORDINATOR)
     real.done(*CLI, "submit", str(job))
-    until(lambda: [each["host"] for each in real.jobs()["jobs"] if each["phase"] == "running"] == ["h2"])
+    wait_until(lambda: [each["host"] for each in real.jobs()["jobs"] if each["phase"] == "running"] == ["h2"])
     real.done("systemctl", "kill", "-s", "KILL", COORDINATING.unit)
     shown = ("systemctl", "show", "-P", "NRestarts", "-P", "ActiveState", COORDINATING.unit)
-    until(lambda: set(real.done(*shown).split()) == {"1", "active"})
+    wait_until(lambda: set(real.done(*shown).split()) == {"1", "active"})
     [found] = real.jobs()["jobs"]
-    until(lambda: real.jobs()["jobs"][0]["step"] > found["step"])
+    wait_until(lambda: real.jobs()["jobs"][0]["step"] > found["step"])
     assert (found["job"], found["attempt"]) == ("job", 1), "it went on meanwhile"
     real.done(*CLI, "cancel", "job")
     real.done("systemctl", "stop", COORDINATING.unit)

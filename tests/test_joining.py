@@ -50,6 +50,7 @@ from testbed.trust.door import Door
 from testbed.trust.joining import Renewal, der_of, join
 from testbed.trust.passes import claims_unproved, new_pass
 from testbed.wire import Channel
+from tests.patience import until
 from tests.stores import content, ingest
 from tests.test_host_peers import CAMPUS, LEASE_S, Agent, Running, running
 from topologies.errors import SpecError
@@ -385,12 +386,6 @@ async def living(coordinator: Running, identity: Identity) -> AsyncIterator[list
         nursery.cancel_scope.cancel()
 
 
-async def until(holds: Callable[[], object]) -> None:
-    with trio.fail_after(SOON_S):
-        while not holds():
-            await trio.sleep(0.01)
-
-
 def serial(identity: Identity) -> int:
     return x509.load_pem_x509_certificate(identity.credentials.certificate).serial_number
 
@@ -484,8 +479,7 @@ async def test_a_revoked_name_is_cut_within_a_second_and_comes_in_with_a_new_tok
     async with living(coordinator, stolen) as cut, living(coordinator, other) as heard:
         await asked(coordinator, m.Revoke("host", "h1"))
         with trio.fail_after(1.0):
-            while cut[-1] is not None:
-                await trio.sleep(0.01)
+            await until(lambda: cut[-1] is None)
         await until(lambda: str(H1) in other.denied)  # so it refuses transfers of it, too
         with pytest.raises((AssertionError, trio.BrokenResourceError)):
             await welcomed(await agent_of(coordinator, stolen))

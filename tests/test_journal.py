@@ -27,6 +27,7 @@ from experiments.results.events_file import write_events
 from testbed.errors import SetupError
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Name, PartyRole
+from tests.patience import until
 
 
 def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
@@ -194,12 +195,10 @@ async def test_a_slow_log_takes_events_in_bounded_batches_and_nothing_follows_be
     reasons = [*["soon"] * (MAX_EVENTS + 1), "late" * MAX_BYTES, "soon"]
     for number, entry in enumerate([*(Entry(1.0, ev.AgentGone("h1", reason)) for reason in reasons), None]):
         commit.add(entry, partial(stood.append, number))
-    with trio.fail_after(20.0):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit.write_all, 60.0)
-            while not (commit.idle and len(stood) > len(reasons)):
-                await trio.sleep(0.001)
-            nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit.write_all, 60.0)
+        await until(lambda: commit.idle and len(stood) > len(reasons))
+        nursery.cancel_scope.cancel()
     assert batches == [(MAX_EVENTS, 0), *((1, MAX_EVENTS + stand) for stand in range(3))]
     assert stood == sorted(stood)
 

@@ -30,6 +30,7 @@ from experiments.worlds.live.run import run_live
 from experiments.worlds.live.world import COPY
 from tests.etcd_members import needs_etcd
 from tests.live_campus import command, leftovers, live, running
+from tests.patience import wait_until
 from tests.summary_keys import REQUIRED
 
 pytestmark = [*live, pytest.mark.timeout(150)]
@@ -236,10 +237,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _wait_gone(pids: list[int]) -> None:
-    end_s = time.monotonic() + 30.0
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end_s:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "agents die with the campus"
+    """Agents die with the campus."""
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates(tmp_path: Path) -> None:

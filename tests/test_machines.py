@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from testbed.emulation.description.plan import plan
 from testbed.errors import SetupError, SpecError
 from tests.doc_pages import blocks
 from tests.emulation_campuses import kernel
+from tests.patience import wait_until
 from topologies import files
 
 HOSTS = """
@@ -305,7 +305,7 @@ class TestKernel:
 
             assert "0% packet loss" in answer("h1 ping -c 2 -i 0.2 h3")
             places = {name: place for place, names in (("m1", ["h1"]), ("m2", ["h2", "h3"])) for name in names}
-            waited(lambda: answer("status").count(" idle ") == 3)
+            wait_until(lambda: answer("status").count(" idle ") == 3)
             assert "is in the journal" in answer("submit job.toml")
             been: list[str] = []
 
@@ -316,27 +316,20 @@ class TestKernel:
                     return True
                 return False
 
-            waited(runs_elsewhere)
+            wait_until(runs_elsewhere)
             while len({places[host] for host in been}) < 2 or places[been[-1]] == "m1":
                 assert "is yours" in answer(f"reclaim {been[-1]} 3")
-                waited(runs_elsewhere)
+                wait_until(runs_elsewhere)
             # and the machine dies where it is now: what the other has of it goes on there
             answer("return h1")
             os.killpg(machines[1].pid, signal.SIGKILL)
             assert "machine m2, with its hosts: its worker was lost" in answer("h1 sleep 1") + answer("reclaim h2")
-            waited(runs_elsewhere)
+            wait_until(runs_elsewhere)
             assert been[-1] == "h1"
-            waited(lambda: [job["phase"] for job in json.loads(answer("jobs --json"))["ended"]] == ["finished"])
+            wait_until(lambda: [job["phase"] for job in json.loads(answer("jobs --json"))["ended"]] == ["finished"])
             os.killpg(stands.pid, signal.SIGINT)
             assert stands.wait(60) == 130
             assert {path.name for path in (tmp_path / "up").iterdir()} >= {"journal.sqlite", "logs", "report.html"}
             subprocess.run([*CLI, "clean"], check=True, timeout=60)
             done = subprocess.run([*CLI, "status", "--json"], capture_output=True, text=True, timeout=60, check=False)
             assert '"two"' not in done.stdout
-
-
-def waited(holds: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 90.0
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.2)

@@ -47,6 +47,7 @@ from testbed import linux
 from testbed.emulation.fidelity import Fidelity, judge
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel
+from tests.patience import wait_until
 from tests.test_machines import TWO
 from topologies import files, presets
 from topologies.units import GBIT_PER_S, MBIT_PER_S
@@ -247,10 +248,7 @@ def test_a_part_that_cannot_be_built_says_why_and_a_lost_worker_or_scheduler_has
         with connected(conductor.client.scheduler.address) as gone:  # of an operator who is killed
             gone.submit(PartActor, b"", 1.0, actor=True, pure=False).result()
             assert len(parts_of(worker.pid)) == 1  # it waits for its order
-        end_s = time.monotonic() + 30.0
-        while parts_of(worker.pid):
-            assert time.monotonic() < end_s
-            time.sleep(0.1)
+        wait_until(lambda: not parts_of(worker.pid))
         again = RemoteMachine("m9", machine.actor)
         worker.kill()
         with pytest.raises(SetupError, match="its worker was lost"):

@@ -23,6 +23,7 @@ from testbed.trust import door
 from testbed.trust.authority import Authority
 from testbed.trust.channel import Identity, Name, PartyRole, opened
 from testbed.trust.door import Refusals
+from tests.patience import until
 from tests.stores import ingest
 from tests.test_host_peers import CAMPUS, Agent, Running, running
 
@@ -182,8 +183,7 @@ async def test_what_is_announced_from_h1_is_taken_from_no_other_host(
 
             with pytest.raises(TransferFailed, match="announced from h1, and comes from h3"):
                 await send(h3)
-            while not told:
-                await trio.sleep(0.05)
+            await until(lambda: told)
             await send(h1)
             nursery.cancel_scope.cancel()
         assert told == [("h3", "it is announced from h1, and comes from h3", 1)]

@@ -15,6 +15,7 @@ from testbed.emulation.fidelity import observed_figures
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, cause_of
 from testbed.linux import CLONE_NEWNET, unshare
 from tests.bpf_machine import in_own_namespace, loaded_or_skip
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.stock_kernel
 kernel = pytest.mark.kernel
@@ -71,9 +72,7 @@ def test_datagrams_that_nobody_hears_and_segments_sent_again_are_counted() -> No
         with Observer({"here": inode_of("self")}) as observer, socket.socket() as tcp:
             tcp.setblocking(False)
             tcp.connect_ex(("10.9.0.2", 9))  # answered by no one: SYNs are sent again, first after a second
-            until_s = time.monotonic() + 30.0
-            while not (seen := observer.read()["here"].retransmitted) and time.monotonic() < until_s:
-                time.sleep(0.05)
+            seen = wait_until(lambda: observer.read()["here"].retransmitted)
             text = Path("/proc/thread-self/net/snmp").read_text()
             names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
             assert 1 <= seen <= int(values[names.index("RetransSegs")])

@@ -7,8 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from controller.core.model.events import DrainAsked
 from controller.network_link import NetworkLink
 from controller.openflow import wire
 from controller.openflow.routes import tables
+from tests.patience import wait_until
 from topologies.openflow import Station, Topology, Trunk
 
 REPOSITORY = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ class Controller:
         options = [str(folder / "topology.json"), "--listen", f"127.0.0.1:{self.port}"]
         options += ["--events", str(self._events), "--socket", str(self.socket)]
         self.process = subprocess.Popen([sys.executable, "-m", "controller.openflow", *options], cwd=REPOSITORY)
-        until(self.listens, "the controller listens")
+        wait_until(self.listens, "the controller listens")
 
     def listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -111,13 +111,6 @@ class Controller:
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self._events.read_text().splitlines() if self._events.exists() else []
         return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end_s = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end_s, f"not within {LIMIT_S:.0f} s: {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -144,12 +137,12 @@ def switches(controller: Controller) -> Iterator[tuple[PlayedSwitch, PlayedSwitc
 def test_a_switch_gets_its_rules_and_groups_in_one_bundle(controller: Controller) -> None:
     wanted = tables(TOPOLOGY)
     with switches(controller) as played:
-        until(lambda: controller.events("programmed"), "both are programmed")
+        wait_until(lambda: controller.events("programmed"), "both are programmed")
         for name, switch in zip("ab", played, strict=True):
             assert switch.taken(protocol.OFPT_FLOW_MOD) == switch.taken(protocol.OFPT_GROUP_MOD) == 0
             adds = [-1] * (len(wanted[name].rules) + len(wanted[name].groups))
             whole = [wire.OPEN, *adds, wire.COMMIT]
-            until(lambda s=switch, w=whole: s.bundle_messages() == w, "the bundle is committed")
+            wait_until(lambda s=switch, w=whole: s.bundle_messages() == w, "the bundle is committed")
         assert not controller.events("refused")
 
 
@@ -166,7 +159,7 @@ WRONG = [
 def test_a_client_that_says_what_cannot_be_read_loses_its_connection_and_no_other_does(
     controller: Controller, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    until(controller.socket.exists, "it listens")
+    wait_until(controller.socket.exists, "it listens")
     for _ in range(8):  # more than there may be at a time
         for words in WRONG:
             with socket.socket(socket.AF_UNIX) as client:
@@ -177,7 +170,7 @@ def test_a_client_that_says_what_cannot_be_read_loses_its_connection_and_no_othe
                     client.shutdown(socket.SHUT_WR)
                     assert client.recv(1) == b""
     with switches(controller):
-        until(lambda: controller.events("programmed"), "both are programmed")
+        wait_until(lambda: controller.events("programmed"), "both are programmed")
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -186,7 +179,7 @@ def test_a_controller_whose_kept_ways_cannot_be_read_begins_without(tmp_path: Pa
     made = Controller(tmp_path)
     try:
         with switches(made):
-            until(lambda: made.events("programmed"), "both are programmed")
+            wait_until(lambda: made.events("programmed"), "both are programmed")
     finally:
         made.process.kill()
         made.process.wait()

@@ -39,6 +39,7 @@ from testbed.errors import SetupError, SpecError
 from testbed.linux import packet_sockets
 from tests.emulation_campuses import kernel, read_back, small_campus
 from tests.live_campus import command
+from tests.patience import wait_until
 from tests.test_dying_trunks_live import SOONER
 from topologies.openflow import FromController, TrunkLoads, WantedWays, WayPin, WaysInForce, read
 from topologies.paths import Routes
@@ -65,13 +66,6 @@ def campus(request: pytest.FixtureRequest) -> Iterator[LiveCampus]:
         # without the programs of the hosts, which would take the code point from what is not the testbed's own
         with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
             yield net
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end, f"not within {LIMIT_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -143,10 +137,12 @@ def test_every_host_reaches_every_other_and_neighbours_are_not_answered_for_by_t
 def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(campus: LiveCampus) -> None:
     before, events = flows(campus), len(trunk_events(campus))
     with cut(campus, "l1", "s1"):
-        until(lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)], "word of the cut")
-        until(lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)), "a way around")
-    until(lambda: trunk_events(campus)[events + 1 :] == [(["l1", "s1"], True)], "its return")
-    until(lambda: flows(campus) == before, "the old tables")
+        wait_until(lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)], "word of the cut")
+        wait_until(
+            lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)), "a way around"
+        )
+    wait_until(lambda: trunk_events(campus)[events + 1 :] == [(["l1", "s1"], True)], "its return")
+    wait_until(lambda: flows(campus) == before, "the old tables")
     assert campus.pingAll(timeout="2") == 0.0
 
 
@@ -155,7 +151,7 @@ def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_contro
     watch.changed()
 
     def heard() -> list[tuple[str, str, float]]:
-        until(lambda: bool(found.extend(watch.changed()) or found), "word of a trunk")
+        wait_until(lambda: bool(found.extend(watch.changed()) or found), "word of a trunk")
         return sorted(found)
 
     assert watch.hears_of(*link) and not watch.hears_of("h1", "l1")
@@ -259,13 +255,13 @@ def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCam
     assert slots() == {(8, 8)}
     with told(campus) as tell:
         tell(TrunkLoads((("l1", "s1", 0.75 * 2.5 * GBIT_PER_S), ("no", "trunk", 1.0))))
-        until(lambda: slots() == {(3, 13)}, "the share follows")
+        wait_until(lambda: slots() == {(3, 13)}, "the share follows")
         updated = [e for e in openflow.read_events()[said:] if e["event"] == "updated"]
         assert "l1" in {e["switch"] for e in updated} and flows(campus) == before
         tell(TrunkLoads((("s1", "l2", 0.75 * 2.5 * GBIT_PER_S),)))  # further on, towards l2 alone
-        until(lambda: slots() == {(3, 13), (8, 8)}, "what is further on counts")
+        wait_until(lambda: slots() == {(3, 13), (8, 8)}, "what is further on counts")
         tell(TrunkLoads(()))
-        until(lambda: slots() == {(8, 8)}, "equal again")
+        wait_until(lambda: slots() == {(8, 8)}, "equal again")
 
 
 HUB = """import sys
@@ -301,16 +297,16 @@ def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_b
         assert list(net.plan.openflow) == ["core"]
         assert not reaches(net, "h1", "h2", 0)  # secure: nothing is forwarded that nobody asked for
         with running("core", str(tmp_path / "hub.py")), running("h2", "-c", ANSWERING) as server:
-            until(lambda: reaches(net, "h1", "h2", 0), "the hub forwards")
+            wait_until(lambda: reaches(net, "h1", "h2", 0), "the hub forwards")
             server.stdout.readline()
             there = (net.get("h2").IP(), 7000)
             asking = f"import socket; print(socket.create_connection({there}, 20).recv(9))"
             assert "heard" in net.get("h1").cmd(f'{sys.executable} -c "{asking}"')
         with running("core", "docs/examples/learning_switch.py"):
-            until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
+            wait_until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
             assert net.waitConnected(timeout=10)
             assert net.pingAll(timeout="2") == 0.0
-        until(lambda: not net["core"].connected(), "its end is noticed")
+        wait_until(lambda: not net["core"].connected(), "its end is noticed")
 
 
 def test_what_the_fabric_cannot_do_is_refused() -> None:
@@ -346,7 +342,7 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
         builder.wait()
     report = cleaning.clean_up(tmp_path)
     assert (report.cleaned, report.failed) == ([campus_id], [])
-    until(lambda: cleaning.marked_processes(campus_id) == [], "all processes gone")
+    wait_until(lambda: cleaning.marked_processes(campus_id) == [], "all processes gone")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -358,12 +354,12 @@ def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: Live
     os.kill(pid, signal.SIGKILL)
     if name == "controller":
         assert reaches(campus, "h1", "h5", 184)
-    until(lambda: openflow.restarts == [*restarts, name] and openflow.pid(name) not in (None, pid), "it runs")
-    until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
-    until(lambda: flows(campus) == before, "all switches have their tables")
+    wait_until(lambda: openflow.restarts == [*restarts, name] and openflow.pid(name) not in (None, pid), "it runs")
+    wait_until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
+    wait_until(lambda: flows(campus) == before, "all switches have their tables")
     read_back(campus)  # shapers stay on the ports of Open vSwitch
     if not openflow.in_kernel:
-        until(lambda: room(campus) == ([SENT_BYTES], {HEARD_BYTES}), "it has room again")
+        wait_until(lambda: room(campus) == ([SENT_BYTES], {HEARD_BYTES}), "it has room again")
 
 
 def test_a_daemon_that_cannot_be_started_again_is_once_it_can(
@@ -377,9 +373,9 @@ def test_a_daemon_that_cannot_be_started_again_is_once_it_can(
         switches._commands["daemon"], switches._launched_s["daemon"] = ["sleep", "60"], -math.inf
         keeper = threading.Thread(target=switches._keep, args=(plan.plan(small_campus()),))
         keeper.start()
-        until(lambda: "No such file" in caplog.text, "it was tried")
+        wait_until(lambda: "No such file" in caplog.text, "it was tried")
         switches.directory.mkdir()  # where its output goes
-        until(lambda: switches.restarts == ["daemon"], "it runs")
+        wait_until(lambda: switches.restarts == ["daemon"], "it runs")
         switches._ending.set()
         keeper.join()
 
@@ -418,7 +414,7 @@ def test_a_trunk_that_is_not_cut_after_all_is_used_again(campus: LiveCampus) -> 
     with campus.drained("l1", "s1"):
         assert groups() != as_ever
         assert reaches(campus, "h1", "h3", 184) and reaches(campus, "h1", "h3", 0)
-    until(lambda: groups() == as_ever and flows(campus) == before, "led over it again")
+    wait_until(lambda: groups() == as_ever and flows(campus) == before, "led over it again")
     assert trunk_events(campus) == trunks
 
 
@@ -453,7 +449,7 @@ def test_pins_outlive_a_controller_that_is_killed(campus: LiveCampus) -> None:
     assert flows(campus) == held
     with told(campus) as tell:
         tell(WantedWays(3))
-        until(lambda: "nw_dst" not in campus.get("l1").dpctl("dump-flows"), "pins are gone")
+        wait_until(lambda: "nw_dst" not in campus.get("l1").dpctl("dump-flows"), "pins are gone")
 
 
 def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_path: Path) -> None:

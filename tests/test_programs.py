@@ -24,6 +24,7 @@ from testbed.workloads.base import StateMismatch
 from testbed.workloads.messages import CODEC, Failed, Finished, Progress, SnapshotFailed, Started
 from testbed.workloads.process import Exited, SnapshotImpossible
 from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk, needs_criu
+from tests.patience import until
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
@@ -216,9 +217,7 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
     with agent_jobs(tmp_path) as jobs:
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, msgspec.structs.replace(of_agent(program), sandbox="none"))
-            with trio.fail_after(60.0):
-                while not log.exists() or "mounted" not in log.read_text():
-                    await trio.sleep(0.01)
+            await until(lambda: log.exists() and "mounted" in log.read_text())
             await jobs.take_snapshot(FINAL)
         assert "years of work\n" in log.read_text(), "it was not mounted"
         assert jobs.scratch == []
@@ -496,9 +495,7 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
         async with trio.open_nursery() as nursery:
             jobs.begin(nursery, spec, 2, stored)
             assert (await jobs.until(ev.WorkloadStarted)).step == stored.step > 0
-            with trio.fail_after(60.0):
-                while "begins" not in log.read_text():
-                    await trio.sleep(0.01)
+            await until(lambda: "begins" in log.read_text())
             await jobs.end(("a", 2), 60.0)
             ended = (await jobs.until(ev.WorkloadEnded)).ended
             assert (ended.attempt, ended.reason) == (2, "ended"), "it was not killed"

@@ -38,6 +38,7 @@ from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
 from testbed.linux import CLONE_NEWNET, end_with_parent, unshare
+from tests.patience import until
 from topologies.presets import three_tier
 from topologies.spec import TrafficClass
 
@@ -109,10 +110,11 @@ class Process:
 
     async def until(self, kind: type, count: int) -> list[Any]:
         """Until the journal holds so many facts of a kind."""
-        with trio.fail_after(30.0):
-            while len(found := [fact for _, fact in self.facts() if isinstance(fact, kind)]) < count:
-                await trio.sleep(0.05)
-        return found
+        await until(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)
+
+    def of(self, kind: type) -> list[Any]:
+        return [fact for _, fact in self.facts() if isinstance(fact, kind)]
 
     def since_snapshot(self) -> int | None:
         """Return how many events its journal holds behind the latest snapshot, if there is one."""
@@ -178,8 +180,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     await process.until(f.JobRunning, 1)
     assert os.sched_getscheduler(process.now.pid) == os.SCHED_RR
     for restarts, how in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
-        while process.since_snapshot() is None:
-            await trio.sleep(0.05)
+        await until(lambda: process.since_snapshot() is not None)
         process.end(how)
         since_snapshot = process.since_snapshot()
         lease_until_s = agent.core.lease.lease_until_s
@@ -187,11 +188,10 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
         await process.until(f.CoordinatorRestarted, restarts)
         await process.until(f.HostJoined, restarts + 1)
     # its end was no loss of a host: connections end with it
-    assert [fact for _, fact in process.facts() if isinstance(fact, f.HostLost)] == []
+    assert process.of(f.HostLost) == []
     times = [at_s for at_s, _ in process.facts()]
     assert times == sorted(times)
-    while agent.core.lease.lease_until_s <= lease_until_s:
-        await trio.sleep(0.05)
+    await until(lambda: agent.core.lease.lease_until_s > lease_until_s)
     assert agent.killed == []
     status = await process.asked(lambda operator: operator.status())
     assert [(job.job, job.phase, job.attempt) for job in status.jobs] == [("a", "running", 1)]
@@ -230,14 +230,13 @@ async def the_lease_ends(process: Process, agent: Agent) -> None:
     await process.asked(lambda operator: operator.submit(JOB))
     await process.until(f.JobRunning, 1)
     process.end()
-    while not agent.killed:
-        await trio.sleep(0.02)
+    await until(lambda: agent.killed)
     assert trio.current_time() >= agent.core.lease.lease_until_s
     assert agent.killed == [("a", 1)]
     process.start()
     await process.until(f.JobRunning, 2)
     assert agent.started == [("a", 1), ("a", 2)]
-    [restarted] = [fact for _, fact in process.facts() if isinstance(fact, f.CoordinatorRestarted)]
+    [restarted] = process.of(f.CoordinatorRestarted)
     assert restarted.silent_s > 2.5
 
 

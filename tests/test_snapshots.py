@@ -19,6 +19,7 @@ from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
 from testbed.workloads.synthetic import Synthetic
 from tests.job_desk import AgentJobs, agent_jobs, begun_copy
+from tests.patience import until
 
 
 # ---------------------------------------------------------------- one copy
@@ -155,13 +156,6 @@ async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, sn
         assert list((agent.store.root / ".scratch" / room).iterdir()) == []
 
 
-async def cleared(agent: AgentJobs) -> None:
-    """Wait until nothing of the job is left but checkpoints."""
-    with trio.fail_after(10.0):
-        while agent.scratch:
-            await trio.sleep(0.005)
-
-
 @asynccontextmanager
 async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
     """While a snapshot is being written that cannot be written to its end: into a pipe that nobody empties."""
@@ -174,7 +168,7 @@ async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
         try:
             yield
             await agent.until(ev.SnapshotFailed)
-            await cleared(agent)
+            await until(lambda: not agent.scratch)  # nothing of the job is left but checkpoints
             assert agent.store.manifests() == []
         finally:
             os.close(reader)
@@ -203,16 +197,15 @@ async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept
 
         def slow(*args: object) -> object:
             reached.set()
-            go_on.wait(10.0)
+            go_on.wait()
             return ingest(*args)
 
         monkeypatch.setattr(agent.store, "ingest", slow)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(agent.take_snapshot, ORDER)
-            while not reached.is_set():
-                await trio.sleep(0.005)
+            await until(reached.is_set)
             agent.kill(KEY)
             go_on.set()
         assert (await agent.until(ev.SnapshotFailed)).reason == "the job was killed meanwhile"
         assert agent.store.manifests() == []
-        await cleared(agent)
+        await until(lambda: not agent.scratch)

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +27,7 @@ from experiments.sweeps import SweepPlan, run_sweep, sweep
 from experiments.sweeps.plan import read_plan
 from experiments.sweeps.result import SweepResult, words_of
 from experiments.worlds.virtual import simulate
+from tests.patience import wait_until
 from topologies.errors import SpecError
 
 SMALL = replace(demo_scenario(hosts=4, buildings=2, seconds=15.0), name="small")
@@ -196,9 +196,7 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
     words = [*CLI, "small.toml", "--policy", "reclaimnet,of_sweeps:mine", "--seeds", "1:4", "--workers", "2"]
     with subprocess.Popen([*words, "--out", "out"], stdout=subprocess.PIPE, text=True) as process:
         runs = folder / "out" / "runs.jsonl"
-        end_s = time.monotonic() + 300.0
-        while not (runs.exists() and runs.read_text().count("\n") >= 1) and time.monotonic() < end_s:
-            time.sleep(0.02)
+        wait_until(lambda: runs.exists() and "\n" in runs.read_text(), within_s=300.0)
         process.send_signal(signal.SIGKILL)
     kept = len(runs.read_text().splitlines())
     assert 1 <= kept < 6

@@ -48,6 +48,7 @@ from testbed.trust.channel import Identity, Name, PartyRole
 from testbed.trust.door import Door
 from testbed.wire import Channel
 from tests import stores
+from tests.patience import until
 from tests.stores import ingest
 
 CHUNK = 64 << 10
@@ -87,9 +88,7 @@ class Pair:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, kind: type, count: int = 1) -> None:
-        with trio.fail_after(PATIENT_S):
-            while len(self.of(kind)) < count:
-                await trio.sleep(0.005)
+        await until(lambda: len(self.of(kind)) >= count)
 
 
 def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
@@ -628,8 +627,8 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         async with peer(pair) as first:
             assert isinstance(await offer(first, earlier), Want)
             await first.stream.send_all(data[: 4 * CHUNK])
-            while (tmp_path / "target/job/1.partial").read_bytes()[: 4 * CHUNK] != data[: 4 * CHUNK]:
-                await trio.sleep(0.01)
+            partial = tmp_path / "target/job/1.partial"
+            await until(lambda: partial.read_bytes()[: 4 * CHUNK] == data[: 4 * CHUNK])
             result = await pair.send(later)
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.checkpoint for event in pair.of(ReceiveFailed)] == ["job:1"]

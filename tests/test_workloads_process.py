@@ -24,6 +24,7 @@ from testbed.workloads.process import KILLS, Exited, ProcessGone, SnapshotImposs
 from testbed.workloads.runner import EXIT_LEASE_LAPSED, TELL_S
 from testbed.workloads.synthetic import Synthetic
 from tests.job_desk import Desk, all_events, desk, job_of, next_of
+from tests.patience import until
 
 pytestmark = pytest.mark.alone
 
@@ -79,8 +80,7 @@ async def running(path: Path, **how: Any) -> AsyncIterator[WorkloadProcess]:
 
 
 async def outlived_by_no(child: int) -> None:
-    while state_of(child) not in (None, "Z"):
-        await trio.sleep(0.01)
+    await until(lambda: state_of(child) in (None, "Z"))
 
 
 async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
@@ -290,8 +290,7 @@ async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(tmp_path: P
     keeps_it = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
     spec = third_party(tmp_path, FORKS.format(before=keeps_it, child="pass"))
     async with begun(tmp_path, spec) as (d, job):
-        while not (tmp_path / "child").exists():
-            await trio.sleep(0.01)
+        await until((tmp_path / "child").exists)
         [child] = children_of(job.pid)
         if dies:
             os.kill(job.pid, signal.SIGKILL)
@@ -307,8 +306,7 @@ async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Pa
     spec = third_party(tmp_path, FORKS.format(before="pass", child=says))
     async with desk(tmp_path) as d:
         await d.start(spec)
-        while not (tmp_path / "held").exists():
-            await trio.sleep(0.01)
+        await until((tmp_path / "held").exists)
         assert "socket:" not in (tmp_path / "held").read_text()
 
 
@@ -328,8 +326,7 @@ async def test_job_that_does_not_listen_is_killed_by_stop(tmp_path: Path, monkey
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
     spec = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")
     async with begun(tmp_path, spec) as (_, job):
-        while not (tmp_path / "deaf").exists():
-            await trio.sleep(0.005)
+        await until((tmp_path / "deaf").exists)
         assert (await job.stop()).status == -9
 
 
@@ -347,8 +344,7 @@ async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path
     async with begun(tmp_path, spec) as (d, job):
         await next_of(job, Progress)
         os.kill(job.pid, signal.SIGSTOP)
-        while state_of(job.pid) != "T":
-            await trio.sleep(0.005)
+        await until(lambda: state_of(job.pid) == "T")
         before = (tmp_path / "steps").stat().st_size
         d.lease.extend(time.monotonic())
         os.kill(job.pid, signal.SIGCONT)
@@ -389,9 +385,7 @@ async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(tmp_path:
         agent.send_signal(blow)
         if blow is signal.SIGSTOP:  # it extends nothing any more, and the lease lapses
             LeaseFile(os.open(tmp_path / "lease", os.O_RDWR)).extend(time.monotonic())
-        with trio.fail_after(60):
-            while state_of(job) not in (None, "Z"):
-                await trio.sleep(0.01)
+        await outlived_by_no(job)
     finally:
         agent.send_signal(signal.SIGKILL)
         agent.communicate()
