@@ -93,7 +93,7 @@ def served(*argv: str, **environment: str) -> Iterator[str]:
     finally:
         process.stdin.close()
         try:
-            process.wait(15)
+            process.wait(60)
         finally:
             process.kill()
             process.stdout.close()

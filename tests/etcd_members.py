@@ -53,7 +53,7 @@ class Members:
 
     def leader(self) -> int:
         """The number of the member that leads the others."""
-        ends = time.monotonic() + 20.0
+        ends = time.monotonic() + 60.0
         while True:
             try:
                 return leading(self.addresses, self.credentials)

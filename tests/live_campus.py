@@ -16,9 +16,10 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.persistence.journal import NoJournal, read_facts
+from experiments.worlds.live.operator import SOCKET
 from testbed.emulation.safety.cleaning import clean_up
 from testbed.emulation.safety.ledger import PIN_ROOT, read_entries
-from testbed.emulation.safety.living import default_root
+from testbed.emulation.safety.living import RunningCampus, default_root, running_campuses
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 live = [pytest.mark.kernel, pytest.mark.campus, needs_root]
@@ -85,8 +86,23 @@ class Run:
 
     def wait_until_it_answers(self) -> None:
         """Until its coordinator says which jobs there are; before it listens no command is started to ask."""
-        self.wait_until(lambda: any(Path(default_root()).glob("*/coordinator.sock")), timeout_s=60.0)
-        self.wait_until(lambda: command("jobs").returncode == 0)
+        self.wait_until(lambda: self.ledger() and self.campus.run_dir.joinpath(SOCKET).exists(), timeout_s=60.0)
+        self.wait_until(lambda: self.command("jobs").returncode == 0)
+
+    @property
+    def campus(self) -> RunningCampus:
+        """Its campus, as commands find it."""
+        return RunningCampus(self.ledger()[0])
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command about its campus, whatever others run on this machine."""
+        return command(*words, "--campus", self.campus.id)
+
+    def done(self, *words: str) -> str:
+        """What such a command prints, which must not fail."""
+        answer = self.command(*words)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout.strip()
 
     def wait_until_jobs_run(self) -> None:
         """Until its journal says that two jobs compute."""
@@ -100,7 +116,7 @@ class Run:
         """What it printed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.communicate(timeout=30)[0]
+        return self.process.communicate(timeout=60)[0]
 
     def summary(self) -> Any:
         """Its summary.json."""
@@ -108,10 +124,11 @@ class Run:
 
 
 def _on_this_machine() -> set[Path]:
-    """What campuses have on this machine, but for those of this process, which stand."""
+    """What campuses have on this machine, but for those of this process and of others, which stand."""
     roots = [Path("/run/reclaimnet"), PIN_ROOT, Path("/var/tmp/reclaimnet")]
     found = {path for root in roots if root.exists() for path in root.iterdir()}
-    return {path for path in found if not path.match(f"{os.getpid():x}????????")}
+    stand = {campus.id for campus in running_campuses()}
+    return {path for path in found if not path.match(f"{os.getpid():x}????????") and path.stem not in stand}
 
 
 # of tests that were killed, say: no command finds their ledgers
@@ -128,7 +145,7 @@ def end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -264,7 +264,7 @@ async def test_a_parked_connection_whose_other_end_is_gone_without_a_word_is_ope
     link = CoordinatorLink(address, edge, lambda _: None, standby=("127.0.0.1", 1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.stay_connected)
-        with trio.fail_after(20.0):
+        with trio.fail_after(60.0):
             parked = await listener.accept()
             parked.socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
             await trio.aclose_forcefully(parked)

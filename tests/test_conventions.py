@@ -41,7 +41,7 @@ def completed(*words: str) -> list[str]:
         [CLI[0], "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
         env={**os.environ, **asked(*words)},
     )

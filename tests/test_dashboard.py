@@ -239,7 +239,7 @@ mine = [""]  # tokens of the pages that were served
 def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {mine[-1]}", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.status, reply.headers, reply.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()
@@ -313,6 +313,7 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
     run_dir.mkdir()
     (run_dir / JOURNAL).symlink_to(journal)
     campus = RunningCampus({"id": "c", "pid": os.getpid(), "run_dir": str(run_dir)})
+    monkeypatch.setattr(serve, "BEGUN_S", 60.0)
     coordinator = threading.Timer(0.3, runs.write_journal, (journal, 5.0))
     coordinator.start()
     try:
@@ -381,7 +382,7 @@ def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
     strangers: list[socket.socket] = []
     try:
         for n in range(min(1500, most // 2)):
-            strangers.append(socket.create_connection(("127.0.0.1", port), timeout=20.0))
+            strangers.append(socket.create_connection(("127.0.0.1", port), timeout=60.0))
             if n % 2:
                 strangers[-1].sendall(b"GET /api/head HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         assert get(page + "/api/at?s=1")[0] == 200
@@ -413,7 +414,7 @@ def test_that_this_user_may_not_ask_is_no_coordinator_that_does_not_answer(tmp_p
     health = Health(True)
 
     async def ask() -> None:
-        with trio.fail_after(30.0):
+        with trio.fail_after(60.0):
             await health.watch(tmp_path)
 
     with socket.socket(socket.AF_UNIX) as listener:

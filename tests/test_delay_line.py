@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -107,7 +108,7 @@ class TestKernel:
 
         def listen() -> bytes:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as hears:
-                hears.settimeout(5)
+                hears.settimeout(60)
                 hears.setsockopt(263, 8, 1)  # PACKET_AUXDATA
                 while True:
                     heard, ancillary, _, _ = hears.recvmsg(2000, 200)
@@ -118,7 +119,9 @@ class TestKernel:
         def speak() -> None:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
                 out.bind(("h1-eth0", 0))
-                out.send(frame)
+                while True:  # until it was heard, and this process is ended
+                    out.send(frame)
+                    time.sleep(0.05)
 
         assert answer_of(delayed, "h2", listen, "h1", speak) == b"\x00\x07\x88\xb5"
 
@@ -184,18 +187,14 @@ def received(net: LiveCampus, a: str, b: str) -> int:
 def answer_of(
     net: LiveCampus, listener: str, listen: Callable[[], bytes], speaker: str, speak: Callable[[], None]
 ) -> bytes:
-    """What `listen` returns in one host, after `speak` began in another."""
+    """What `listen` returns in one host, while `speak` goes on in another."""
     read_fd, write_fd = os.pipe()
 
     def tell() -> None:
         os.write(write_fd, listen())
 
-    def wait() -> None:
-        time.sleep(0.2)
-        speak()
-
     children = net.fork_all([
-        ForkRequest(listener, tell, "listener", keep=(write_fd,)), ForkRequest(speaker, wait, "speaker")
+        ForkRequest(listener, tell, "listener", keep=(write_fd,)), ForkRequest(speaker, speak, "speaker")
     ])  # fmt: skip
     os.close(write_fd)
     with os.fdopen(read_fd, "rb") as answer:
@@ -221,8 +220,10 @@ def transfer(net: LiveCampus, source: str, target: str, data: bytes) -> str:
 
 
 def send(address: str, data: bytes) -> None:
-    with socket.create_connection((address, PORT)) as connection:
-        connection.sendall(data)
+    while True:
+        with suppress(ConnectionRefusedError), socket.create_connection((address, PORT)) as connection:
+            return connection.sendall(data)
+        time.sleep(0.02)
 
 
 SEEDS = tuple(map(int, os.environ.get("LINK_SEEDS", "1").split()))

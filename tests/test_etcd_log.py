@@ -31,7 +31,7 @@ from testbed.trust.channel import Credentials, Name, PartyRole
 from tests.etcd_members import Members, etcd_members, needs_etcd
 from topologies.presets import three_tier
 
-pytestmark = needs_etcd
+pytestmark = [needs_etcd, pytest.mark.alone]
 BEAT = ev.AgentSaid("h1", m.Heartbeat(1, [m.JobClaim("a", 1, 3)]))
 
 
@@ -168,7 +168,7 @@ def test_the_death_of_etcds_leader_delays_a_line_and_loses_none(members: Members
         finally:
             members.start(leader)
         print(f"the line after the death of etcd's leader stood after {took_s:.2f} s")
-        assert took_s < 5.0
+        assert took_s < 30.0, "of 60 that it waits at most"
         assert [line.number for line in log.follow(0)] == [1, 2, 3]
 
 
@@ -189,8 +189,9 @@ def test_what_was_decided_does_not_pile_up_for_ever_while_no_member_answers(monk
         log.append([Entry(1.0, BEAT)])
 
 
-def refused(members: Members, credentials: Credentials, said: str) -> None:
+def refused(members: Members, credentials: Credentials, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails unless a request under these credentials is refused so, at both ports of each member."""
+    monkeypatch.setattr(etcd, "ANSWER_S", 30.0)
     for port in members.ports:
         log = EtcdLog([(etcd.ADDRESS, port)], "1", credentials, patience_s=0.1)
         with closing(log), pytest.raises(OSError, match=f"etcd does not answer: .*({said})"):
@@ -198,24 +199,26 @@ def refused(members: Members, credentials: Credentials, said: str) -> None:
 
 
 @pytest.mark.parametrize("role", PartyRole)
-def test_no_certificate_of_a_campus_opens_the_log(members: Members, role: PartyRole) -> None:
+def test_no_certificate_of_a_campus_opens_the_log(
+    members: Members, role: PartyRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also not to one that knows the authority of the log."""
     mine = Authority.new("lab").credentials(Name("lab", role, "h1"))
-    refused(members, mine, "certificate verify failed")
-    refused(members, replace(mine, trusted=members.credentials.trusted), "alert|EOF|reset")
+    refused(members, mine, "certificate verify failed", monkeypatch)
+    refused(members, replace(mine, trusted=members.credentials.trusted), "alert|EOF|reset", monkeypatch)
     with closing(members.log("1")) as log:
         assert list(log.follow(0)) == []
 
 
 def test_nobody_reads_the_log_without_a_certificate(members: Members) -> None:
     for port in members.ports:
-        plain = HTTPConnection(etcd.ADDRESS, port, timeout=5.0)
+        plain = HTTPConnection(etcd.ADDRESS, port, timeout=30.0)
         with closing(plain), suppress(HTTPException, OSError):
             plain.request("POST", "/v3/kv/range", b"{}")
             assert plain.getresponse().status == 400
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        nameless = HTTPSConnection(etcd.ADDRESS, port, timeout=5.0, context=tls)
+        nameless = HTTPSConnection(etcd.ADDRESS, port, timeout=30.0, context=tls)
         with closing(nameless), pytest.raises(OSError, match=r"alert|EOF|reset"):
             nameless.request("POST", "/v3/kv/range", b"{}")
             nameless.getresponse()

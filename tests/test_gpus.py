@@ -91,8 +91,7 @@ def test_a_job_that_its_last_snapshot_has_stopped_has_no_gpus_any_more() -> None
 
 
 def test_a_process_is_told_its_gpus_and_cuda_only_those_that_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (runner.GPUS, runner.CUDA_DEVICES):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(Path, "exists", lambda path: path.name in ("nvidia0", "nvidia1"))
     runner.take_gpus((1, 2))
     assert (os.environ[runner.GPUS], runner.CUDA_DEVICES in os.environ) == ("1,2", False)

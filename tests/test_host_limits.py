@@ -96,7 +96,7 @@ class TestCampus:
 
     def test_forked_process_is_limited_as_its_host_is(self, net: LiveCampus, tmp_path: Path) -> None:
         seen = tmp_path / "seen"
-        net.fork("h1", lambda: seen.write_text(Path("/proc/self/cgroup").read_text()), label="looks").wait(20)
+        net.fork("h1", lambda: seen.write_text(Path("/proc/self/cgroup").read_text()), label="looks").wait(60)
         assert seen.read_text().count(f"/{control_groups.TOP}/{net.id}/h1") == 3
 
     def test_kernel_has_no_folder_of_a_campus_that_is_killed_once_it_is_cleaned(self, tmp_path: Path) -> None:

@@ -20,12 +20,11 @@ from experiments.inputs.scenario import Scenario, Trust
 from experiments.worlds.live.installed import AUTHORITY, install
 from experiments.worlds.live.installed import SERVICE as COORDINATING
 from experiments.worlds.live.operator import JOURNAL
-from testbed.emulation.safety.living import RunningCampus
 from testbed.errors import SetupError
 from testbed.installed import unit
 from testbed.installed.agent import SERVICE as AGENT
 from testbed.installed.unit import Service
-from tests.live_campus import CLI, Run, command, running
+from tests.live_campus import CLI, running
 from tests.patience import wait_until
 from topologies.errors import SpecError
 from topologies.files import loads
@@ -130,12 +129,6 @@ def machine(network: str, name: str, folder: Path) -> Iterator[Machine]:
         yield wait_until(booted)
 
 
-def words_of(run: Run, *words: str) -> str:
-    answer = command(*words, "--campus", RunningCampus(run.ledger()[0]).id)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout.strip()
-
-
 def in_container(test: Any) -> Any:
     """Mark a test that starts a container."""
     lacks = shutil.which("systemd-nspawn") is None
@@ -191,7 +184,7 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
         assert "no session" in real.done(*CLI, "agent", "observe", "--coordinator", COORDINATOR)
         assert real.files() == before
 
-        token = words_of(run, "token", "create", "--host", "h2")
+        token = run.done("token", "create", "--host", "h2")
         with ExitStack() as told:
             told.callback(lambda: print(real.run("journalctl", "-u", AGENT.unit, "--no-pager", "-o", "cat").stdout))
             real.done(*CLI, "agent", "install", "--token", token, "--coordinator", COORDINATOR)
@@ -201,10 +194,10 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
             fenced = real.run("runuser", "-u", "nobody", "--", "sh", "-c", knock(COORDINATOR, 710))
             assert "refused" in fenced.stderr
 
-            words_of(run, "reclaim", "h1")
-            words_of(run, "submit", str(job))
+            run.done("reclaim", "h1")
+            run.done("submit", str(job))
             run.wait_for(f.JobRunning, host="h2")
-            words_of(run, "return", "h1")
+            run.done("return", "h1")
             run.wait_for(f.CheckpointCompleted)
             real.done("systemd-run", "--unit=owner", "-p", "PAMName=login", "-p", "User=root", "sleep", "1000")
             run.wait_for(f.HostReclaimed, host="h2")

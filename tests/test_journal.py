@@ -95,7 +95,7 @@ def test_a_reader_that_stands_still_holds_no_writer_up(tmp_path: Path, monkeypat
         time.sleep(0.2)
         began_s = time.monotonic()
         journal.append([Entry(3.0, ev.Woke(), [facts.HostReturned("h1")])])
-        assert time.monotonic() - began_s < 1.0, "of 5"
+        assert time.monotonic() - began_s < 4.0, "of 5"
         carrier.join()
     journal.close()
 

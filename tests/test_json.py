@@ -92,7 +92,7 @@ def test_no_at_the_terminal_begins_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(argv, cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
         os.close(theirs)
         os.write(ours, b"n\n")
-        out, err = asked.communicate(timeout=60)
+        out, err = asked.communicate(timeout=100)
     os.close(ours)
     assert (asked.returncode, out.strip()) == (2, b"") and b"Begin? [y/N]" in err
     assert [path.name for path in tmp_path.iterdir()] == [".reclaimnet.lock"]

@@ -183,7 +183,7 @@ async def test_owner_who_never_reads_keeps_no_other_waiting(
 ) -> None:
     """Behind his tenth unread answer the agent waited for him, and heard nobody."""
     switch, path = Switch(), tmp_path / "owner"
-    with caplog.at_level(logging.INFO), trio.fail_after(20.0):
+    with caplog.at_level(logging.INFO), trio.fail_after(60.0):
         async with trio.open_nursery() as nursery:
             await nursery.start(listen_to_owner, path, None, switch, lambda event: None)
             assert path.stat().st_mode & 0o777 == 0o600

@@ -21,6 +21,7 @@ from experiments.worlds.live.research import Measured, plan_flows, samples
 from experiments.worlds.virtual import VirtualRun, simulate
 from testbed.model.network import FluidNetwork, Sharing
 from tests.emulation_campuses import needs_root
+from tests.etcd_members import free_ports
 from tests.live_campus import live, running
 from topologies.errors import SpecError
 from topologies.scale import Scale
@@ -200,13 +201,15 @@ def test_figures_count_flows_that_are_over() -> None:
 
 def loopback(tmp_path: Path, flow: ResearchFlow) -> Measured:
     """A flow over the machine's loopback, its receiver and sender running."""
-    found = Measured(flow, 17300 + len(flow.transport), "127.0.0.1", tmp_path / "research-0.bin", "127.0.0.1", 0, 3)
+    [port] = free_ports(1)
+    found = Measured(flow, port, "127.0.0.1", tmp_path / "research-0.bin", "127.0.0.1", 0, 3)
     for target in (found.receive, found.send):
         threading.Thread(target=target, daemon=True).start()
         time.sleep(0.3)
     return found
 
 
+@pytest.mark.alone
 def test_datagrams_are_sent_at_their_rate(tmp_path: Path) -> None:
     flow = loopback(tmp_path, ResearchFlow("h1", "h3", 2e6, "udp"))
     time.sleep(4.5)
@@ -215,6 +218,7 @@ def test_datagrams_are_sent_at_their_rate(tmp_path: Path) -> None:
     assert sum(rates[1:]) / (len(rates) - 1) == pytest.approx(2e6, rel=0.1)
 
 
+@pytest.mark.alone
 def test_flows_with_sizes_are_sent_whole_and_timed(tmp_path: Path) -> None:
     flow = loopback(tmp_path, ResearchFlow("h1", "h3", 1e6, sizes="web-search", mean_size_bytes=5e4))
     time.sleep(4.5)
@@ -227,9 +231,11 @@ def test_flows_with_sizes_are_sent_whole_and_timed(tmp_path: Path) -> None:
     assert sum(taken for _, taken in flow.windows()) == pytest.approx(sum(each.size_bytes for each in done), rel=0.4)
 
 
+@pytest.mark.alone
 @needs_root
 def test_what_arrives_behind_a_lost_segment_counts_though_it_cannot_be_read_yet(tmp_path: Path) -> None:
-    flow = Measured(ResearchFlow("h1", "h3"), 17310, "127.0.0.1", tmp_path / "research-0.bin", "127.0.0.1")
+    [port] = free_ports(1)
+    flow = Measured(ResearchFlow("h1", "h3"), port, "127.0.0.1", tmp_path / "research-0.bin", "127.0.0.1")
     threading.Thread(target=flow.receive, daemon=True).start()
     time.sleep(0.3)
     with skipped(socket.create_connection((flow.address, flow.port)), 100) as sender:

@@ -167,7 +167,7 @@ def test_a_fork_freezes_the_core_as_it_was_while_the_core_decides_on(tmp_path: P
 
 def test_a_fork_that_hangs_or_cannot_be_made_gives_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "HANGS_AFTER_S", 2)
-    monkeypatch.setattr(snapshot, "freeze", lambda _: time.sleep(15.0))
+    monkeypatch.setattr(snapshot, "freeze", lambda _: time.sleep(100.0))
     began_s, opened = time.monotonic(), len([*Path("/proc/self/fd").iterdir()])
     mine, peers = socket.socketpair()
     freezing = Freezing(a_coordinator())
@@ -176,7 +176,7 @@ def test_a_fork_that_hangs_or_cannot_be_made_gives_no_bytes(monkeypatch: pytest.
     assert freezing.body() is None
     peers.close()
     assert frozen(freezing) == b""
-    assert time.monotonic() - began_s < 10.0
+    assert time.monotonic() - began_s < 60.0
 
     def refused() -> int:
         raise BlockingIOError(errno.EAGAIN, "no room")
