@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,17 @@ def lines(*folders: str) -> int:
     return sum(path.read_text().count("\n") for path in tracked(*(f"{folder}/*.py" for folder in folders)))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return the syntax tree of a file, flat."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def docstrings(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
     """Yield every docstring, after its "path:line"."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, kinds) and (text := ast.get_docstring(node)):
                 yield f"{path}:{getattr(node, 'lineno', 1)}", text
 

@@ -11,9 +11,6 @@ from controller.core.model import effects as do
 from controller.core.model.cluster import keyed
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
-from experiments.storms.generate import generate as storm
-from experiments.storms.play import run
-from experiments.storms.world import StormWorld
 from experiments.worlds.virtual import simulate
 from testbed import messages as m
 
@@ -67,8 +64,7 @@ class Told:
         assert expect.most_bytes >= core.cluster.jobs[job].spec.payload_bytes
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+def listening(monkeypatch: pytest.MonkeyPatch) -> Told:
     """Hears all that a coordinator says; a successor, which decides everything again, is heard from the beginning."""
     listener, handle = Told(), Coordinator.handle
     speaks: list[Coordinator] = []
@@ -85,16 +81,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     return listener
 
 
-def test_every_order_of_a_demo_is_announced(told: Told) -> None:
-    scenario = demo_scenario(seed=1)
+def test_every_order_of_a_demo_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is every one of a storm (test_storms)."""
+    told, scenario = listening(monkeypatch), demo_scenario(seed=1)
     simulate(scenario, generate(scenario))
     assert told.orders > 100
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_every_order_of_a_storm_is_announced(told: Told, seed: int) -> None:
-    script = storm(seed)
-    run(StormWorld(script), script)
 
 
 def test_numbers_cannot_be_told_from_earlier_ones_without_the_key() -> None:

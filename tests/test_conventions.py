@@ -21,7 +21,7 @@ from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability
 from tests.live_campus import CLI, command, needs_root
-from tests.sizes import PRODUCTION, headless, wordy
+from tests.sizes import PRODUCTION, headless, nodes, wordy
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs/scripts.md"
@@ -53,7 +53,7 @@ def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -
     alone = []
     for folder in PRODUCTION:
         for path in sorted((DOCS.parents[1] / folder).rglob("*.py")):
-            for caught in ast.walk(ast.parse(path.read_text())):
+            for caught in nodes(path):
                 if isinstance(caught, ast.ExceptHandler) and caught.type is not None:
                     names = {each.attr for each in ast.walk(caught.type) if isinstance(each, ast.Attribute)}
                     if names & {"MsgspecError", "DecodeError"}:

@@ -381,7 +381,7 @@ def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     strangers: list[socket.socket] = []
     try:
-        for n in range(min(1500, most // 2)):
+        for n in range(min(1100, most // 2)):
             strangers.append(socket.create_connection(("127.0.0.1", port), timeout=60.0))
             if n % 2:
                 strangers[-1].sendall(b"GET /api/head HTTP/1.1\r\nHost: 127.0.0.1\r\n")

@@ -69,9 +69,12 @@ def test_the_tables_of_commands_that_are_cut_or_not_played_name_none_that_is_gon
     assert [begins for begins in TOO_LONG if not re.search(f"^{re.escape(begins)}", text, re.MULTILINE)] == []
 
 
+PARSER = typer.main.get_command(app)
+
+
 def understood(words: list[str]) -> None:
     """Takes the words after `reclaimnet` through the parser that the program has, up to the call."""
-    command, name, context = typer.main.get_command(app), "reclaimnet", None
+    command, name, context = PARSER, "reclaimnet", None
     try:
         while isinstance(command, TyperGroup):
             context = command.make_context(name, words, parent=context)

@@ -10,8 +10,10 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -50,10 +52,15 @@ def a_coordinator() -> Coordinator:
     return fresh(queue=replace(QUEUE, level_start=3.0))
 
 
-def a_journal(
-    path: Path, seconds: float = 25.0, *, save_at: float | None = None, by: str = ""
-) -> tuple[Journal, World]:
+def a_journal(path: Path, seconds: float = 25.0, *, save_at: float | None = None) -> tuple[Journal, World]:
     """Of a virtual run, written as a live host would; `save_at` is the share of events after which a snapshot is saved."""
+    data, world = played(seconds, save_at)
+    path.write_bytes(data)
+    return Journal(path), world
+
+
+@cache
+def played(seconds: float, save_at: float | None) -> tuple[bytes, World]:
     world = World(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0), SEED, checks=False)
     world.start()
     for number in range(8):
@@ -66,17 +73,19 @@ def a_journal(
     world.at(14.0, lambda: world.give_back("h1"))
     world.restart_coordinator(16.0, 0.3)
     world.run(seconds)
-    journal, again = Journal(path), world.new_coordinator()
-    memory = world.heartbeats.journal
-    events, submitted = list(memory.events()), 0
+    folder = TemporaryDirectory()
+    journal, again = Journal(Path(folder.name) / "j.sqlite"), world.new_coordinator()
+    events, submitted = list(world.heartbeats.journal.events()), 0
     for number, (at_s, event) in enumerate(events):
         submitted += isinstance(event, ev.SubmitAsked)
         facts = [effect.fact for effect in again.handle(event, at_s) if isinstance(effect, do.Record)]
         journal.append([Entry(at_s, event, facts)])
         if save_at is not None and number == int(save_at * (len(events) - 1)):
-            body = freeze(again)
-            journal.save(journal.counts(), submitted, by or program(), body)
-    return journal, world
+            journal.save(journal.counts(), submitted, program(), freeze(again))
+    journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    with folder:
+        return journal.path.read_bytes(), world
 
 
 def recalled_from(journal: Journal, fresh: Coordinator) -> JournalReplay:

@@ -14,6 +14,7 @@ from experiments.cli import status
 from experiments.cli.main import app
 from experiments.inputs.scenario.files import loads
 from experiments.inputs.traces import generate
+from experiments.runtime.exit_status import ExitStatus, report
 from experiments.worlds.virtual import simulate
 from testbed.linux import find_program
 from topologies.plugins import PROJECT
@@ -86,14 +87,17 @@ NEAREST = {
 
 
 @pytest.mark.parametrize("words", NEAREST)
-def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path, words: str) -> None:
+def test_a_mistyped_name_is_answered_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
     (tmp_path / "short.toml").write_text(SHORT)
-    done = started(*words.split(), here=tmp_path)
-    said = re.search(
-        r"(?:nearest: |mean |options: )'?([\w.-]+)", " ".join(done.stderr.decode().replace("│", "").split())
-    )
-    assert done.returncode == 2
-    assert said and said[1] == NEAREST[words], done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BaseException) as wrong:
+        app(words.split(), prog_name="reclaimnet", standalone_mode=False)
+    assert report(wrong.value) == ExitStatus.NOT_RUN
+    told = capsys.readouterr().err
+    said = re.search(r"(?:nearest: |mean |options: )'?([\w.-]+)", " ".join(told.replace("│", "").split()))
+    assert said and said[1] == NEAREST[words], told
 
 
 def test_no_campus_is_an_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

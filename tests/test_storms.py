@@ -21,6 +21,7 @@ from experiments.storms.generate import FAULTS, LOUD, ROWS, options_of, script_o
 from experiments.storms.play import run as run_script
 from experiments.storms.world import StormWorld
 from tests import lives
+from tests.test_announcements import listening
 from topologies.errors import SpecError
 
 SEEDS = [
@@ -40,8 +41,11 @@ EFFECTS = (
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 def test_every_job_survives_the_storm_and_every_promise_holds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every order to send is announced before, too."""
     monkeypatch.setitem(rules.RULES, "lives", lives.RULE)
+    told = listening(monkeypatch)
     for seed in seeds:
+        told.used.clear()
         outcome = play(generate(seed))
         REACHED.update(outcome.counts)
         assert outcome.failure is None, f"reclaimnet storm --seed {seed}: {outcome.failure}"
