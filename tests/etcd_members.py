@@ -34,6 +34,7 @@ class Members:
         self.files = member_files(self.credentials)
         self.addresses = [(ADDRESS, port) for port in self.ports[::2]]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.logs: list[EtcdLog] = []
         for number in range(count):
             self.start(number)
 
@@ -48,8 +49,9 @@ class Members:
         self.processes[number].wait(10)
 
     def log(self, name: str) -> EtcdLog:
-        """The log of the coordinator of this name."""
-        return EtcdLog(self.addresses, name, self.credentials, patience_s=10.0)
+        """The log of the coordinator of this name, open until they are closed."""
+        self.logs.append(EtcdLog(self.addresses, name, self.credentials, patience_s=10.0))
+        return self.logs[-1]
 
     def leader(self) -> int:
         """The number of the member that leads the others."""
@@ -61,7 +63,12 @@ class Members:
                 assert time.monotonic() < ends
                 time.sleep(0.02)
 
+    def close_logs(self) -> None:
+        while self.logs:
+            self.logs.pop().close()
+
     def close(self) -> None:
+        self.close_logs()
         for process in self.processes.values():
             process.kill()
             process.wait(10)

@@ -168,6 +168,20 @@ def running(out: Path, *arguments: str) -> Iterator[Run]:
         assert clean_up().failed == []
 
 
+LASTING_JOB = 'steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n'
+
+
+@contextmanager
+def standing(folder: Path, *options: str, out: str = "out") -> Iterator[Run]:
+    """A campus that `up` makes, until the block is over; what is to be submitted to it lies in `folder`."""
+    end, script = folder / "end", folder / "commands"
+    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
+    (folder / "job.toml").write_text(LASTING_JOB)
+    with running(folder / out, "up", *options, "--script", str(script)) as run:
+        yield run
+        end.touch()
+
+
 def command(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     """A command line that ends by itself; `how`: more arguments of subprocess.run."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -30,6 +30,18 @@ def small_campus(hosts: int = 12, buildings: int = 3) -> Campus:
     return scenario(hosts, buildings).played().campus
 
 
+def star(*hosts: str, rate: str = "1 Gbit/s", models: str = 'gpu = {memory = "24 GB", compute_capability = 8}') -> str:
+    """The end of a scenario's text: its campus of one switch; a host is a name, and its model of GPU if there are several."""
+    ends = 'building = "b", link_to = "a", rate'
+    volunteers = [[*each.split(), "gpu"][:2] for each in hosts]
+    rows = [f'{{name = "{name}", gpu_model = "{model}", {ends} = "{rate}"}},' for name, model in volunteers]
+    return "\n".join((
+        '[campus]\nname = "star"\nbuildings = ["b"]\nswitches = [{name = "a", tier = "access", building = "b"}]',
+        *("hosts = [", f'{{name = "coord", role = "coordinator", {ends} = "{rate}"}},', *rows, "]"),
+        f"[campus.gpu_models]\n{models}\n",
+    ))  # fmt: skip
+
+
 @cache
 def _played(hosts: int, seed: int) -> tuple[Timed, ...]:
     demo = scenario(hosts, seed=seed)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import polars
 import pytest
@@ -33,10 +34,8 @@ def result() -> RunResult:
 @pytest.fixture
 def policies() -> Iterator[None]:
     """The table of systems is as it was, after."""
-    before = dict(POLICIES)
-    yield
-    POLICIES.clear()
-    POLICIES.update(before)
+    with patch.dict(POLICIES):
+        yield
 
 
 def test_importing_the_packages_imports_nothing_that_is_not_asked_for() -> None:

@@ -25,12 +25,13 @@ from testbed import owner
 from testbed.emulation.campus import LiveCampus
 from tests.live_campus import live
 from tests.patience import wait_until
+from tests.run_story import star
 from topologies.calendars import Week, windows
 from topologies.errors import SpecError
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 # h1 is lent for twenty minutes more, h2 always; the run begins at 7:40 on a Monday
-TEXT = """
+TEXT = f"""
 name = "calendars"
 duration = "5 h"
 [protocol]
@@ -51,18 +52,7 @@ steps = 360
 step = "10 s"
 payload = "1 GB"
 loss_budget = "1 h"
-[campus]
-name = "two"
-buildings = ["b"]
-switches = [{ name = "a", tier = "access", building = "b" }]
-hosts = [
-    { name = "coord", building = "b", role = "coordinator", link_to = "a", rate = "1 Gbit/s" },
-    { name = "h1", building = "b", gpu_model = "gpu", link_to = "a", rate = "1 Gbit/s" },
-    { name = "h2", building = "b", gpu_model = "gpu", link_to = "a", rate = "1 Gbit/s" },
-]
-[campus.gpu_models]
-gpu = { memory = "24 GB", compute_capability = 8 }
-"""
+{star("h1", "h2")}"""
 
 
 def played(text: str = TEXT, system: str = "reclaimnet") -> VirtualRun:

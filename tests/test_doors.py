@@ -25,7 +25,7 @@ from testbed import messages as m
 from testbed.agent.config import DATA_PORT
 from testbed.emulation.safety.cleaning import marked_processes
 from testbed.wire import Codec
-from tests.live_campus import Run, live, running
+from tests.live_campus import Run, live, standing
 from topologies.presets import three_tier
 
 pytestmark = [*live, pytest.mark.apart, pytest.mark.timeout(150)]
@@ -43,19 +43,13 @@ def campus() -> Iterator[Run]:
     """A campus where a job runs, in a folder that anybody may enter."""
     out = Path(tempfile.mkdtemp(prefix="doors-"))
     out.chmod(0o755)
-    end = out / "end"
-    script = out / "commands"
-    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
-    job = out / "job.toml"
-    job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
     try:
-        with running(out, "up", "--hosts", str(HOSTS), "--group", "h1=users", "--script", str(script)) as run:
+        with standing(out, "--hosts", str(HOSTS), "--group", "h1=users", out="") as run:
             run.wait_until(lambda: len(run.pids("agent")) == HOSTS + 1)
             run.wait_until_it_answers()
-            run.done("submit", str(job))
+            run.done("submit", str(out / "job.toml"))
             run.wait_for(f.CheckpointCompleted)
             yield run
-            end.touch()
     finally:
         shutil.rmtree(out)
 

@@ -42,50 +42,45 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
 
 
 @pytest.fixture
-def members(started: Members, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Members:
+def members(started: Members, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Members]:
     """With lines of this test's own."""
     monkeypatch.setattr(etcd, "PREFIX", request.node.name)
-    return started
+    yield started
+    started.close_logs()
 
 
 def test_who_creates_the_next_line_leads_and_the_one_before_writes_no_more(members: Members) -> None:
     first, second = members.log("1"), members.log("2")
-    with closing(first), closing(second):
-        first.seize(1)
-        assert first.append([Entry(1.0, BEAT), Entry(2.0, ev.Woke())]) == 3
+    first.seize(1)
+    assert first.append([Entry(1.0, BEAT), Entry(2.0, ev.Woke())]) == 3
+    with pytest.raises(Deposed):
+        second.seize(2)  # it has not read what stands
+    read = [LogLine(1, 1, 0.0, None), LogLine(2, 1, 1.0, BEAT), LogLine(3, 1, 2.0, ev.Woke())]
+    assert list(second.follow(0)) == read
+    second.seize(2)
+    for entries in ([Entry(3.0, ev.Woke())], []):
         with pytest.raises(Deposed):
-            second.seize(2)  # it has not read what stands
-        read = [LogLine(1, 1, 0.0, None), LogLine(2, 1, 1.0, BEAT), LogLine(3, 1, 2.0, ev.Woke())]
-        assert list(second.follow(0)) == read
-        second.seize(2)
-        for entries in ([Entry(3.0, ev.Woke())], []):
-            with pytest.raises(Deposed):
-                first.append(entries)
-        assert second.append([]) == 5
-        assert second.append([Entry(3.0, ev.Woke())]) == 6
-        assert list(first.follow(3)) == [
-            LogLine(4, 2, 0.0, None),
-            LogLine(5, 2, 0.0, None),
-            LogLine(6, 2, 3.0, ev.Woke()),
-        ]
-        assert list(first.follow(6)) == []
+            first.append(entries)
+    assert second.append([]) == 5
+    assert second.append([Entry(3.0, ev.Woke())]) == 6
+    assert list(first.follow(3)) == [LogLine(4, 2, 0.0, None), LogLine(5, 2, 0.0, None), LogLine(6, 2, 3.0, ev.Woke())]
+    assert list(first.follow(6)) == []
 
 
 def test_long_logs_are_read_whole_and_what_all_have_read_is_dropped(members: Members) -> None:
     first, second = members.log("1"), members.log("2")
-    with closing(first), closing(second):
-        first.seize(1)
-        for number in range(250):
-            first.append([Entry(float(number), BEAT)] * 2)
-        assert [line.number for line in second.follow(0)] == list(range(1, 502))
-        first.prune(first.number)
-        assert len(list(second.follow(0))) == 501, "the other has not said that it read them"
-        second.prune(second.number - 100)
-        first.prune(first.number)
-        assert [line.number for line in first.follow(401)] == list(range(402, 502))
-        with pytest.raises(Missed, match="no line 1: this coordinator was away for too long"):
-            list(members.log("3").follow(0))
-        second.append([Entry(300.0, BEAT)])
+    first.seize(1)
+    for number in range(250):
+        first.append([Entry(float(number), BEAT)] * 2)
+    assert [line.number for line in second.follow(0)] == list(range(1, 502))
+    first.prune(first.number)
+    assert len(list(second.follow(0))) == 501, "the other has not said that it read them"
+    second.prune(second.number - 100)
+    first.prune(first.number)
+    assert [line.number for line in first.follow(401)] == list(range(402, 502))
+    with pytest.raises(Missed, match="no line 1: this coordinator was away for too long"):
+        list(members.log("3").follow(0))
+    second.append([Entry(300.0, BEAT)])
 
 
 def test_a_coordinator_that_stood_still_writes_no_line_that_was_dropped_since(
@@ -94,33 +89,31 @@ def test_a_coordinator_that_stood_still_writes_no_line_that_was_dropped_since(
     monkeypatch.setattr(etcd, "KEPT_LINES", 5)
     monkeypatch.setattr(etcd, "MAX_LINES", 10)
     stopped, other = members.log("1"), members.log("2")
-    with closing(stopped), closing(other):
-        stopped.seize(1)
-        assert len(list(other.follow(0))) == 1
-        other.seize(2)
-        for number in range(40):
-            other.append([Entry(float(number), BEAT)])
-        with pytest.raises(Missed):
-            list(stopped.follow(1))
-        for write in (lambda: stopped.append([Entry(1.0, BEAT)]), lambda: stopped.seize(3)):
-            with pytest.raises(Deposed):
-                write()
+    stopped.seize(1)
+    assert len(list(other.follow(0))) == 1
+    other.seize(2)
+    for number in range(40):
+        other.append([Entry(float(number), BEAT)])
+    with pytest.raises(Missed):
+        list(stopped.follow(1))
+    for write in (lambda: stopped.append([Entry(1.0, BEAT)]), lambda: stopped.seize(3)):
+        with pytest.raises(Deposed):
+            write()
 
 
 def test_a_log_that_grows_is_pruned_behind_its_readers(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd, "KEPT_LINES", 10)
     first, second, third = (members.log(name) for name in "123")
-    with closing(first), closing(second), closing(third):
-        first.seize(1)
-        for number in range(60):
-            first.append([Entry(float(number), BEAT)])
-        assert len(list(second.follow(0))) == 61, "nobody else has read them"
-        assert list(second.follow(61)) == []
-        for number in range(60, 90):
-            first.append([Entry(float(number), BEAT)])
-        with pytest.raises(Missed, match="no line 1"):
-            list(third.follow(0))
-        assert [line.number for line in second.follow(51)] == list(range(52, 92))
+    first.seize(1)
+    for number in range(60):
+        first.append([Entry(float(number), BEAT)])
+    assert len(list(second.follow(0))) == 61, "nobody else has read them"
+    assert list(second.follow(61)) == []
+    for number in range(60, 90):
+        first.append([Entry(float(number), BEAT)])
+    with pytest.raises(Missed, match="no line 1"):
+        list(third.follow(0))
+    assert [line.number for line in second.follow(51)] == list(range(52, 92))
 
 
 def test_a_write_whose_answer_is_lost_stands_once(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,34 +135,33 @@ def test_a_write_whose_answer_is_lost_stands_once(members: Members, monkeypatch:
             raise ConnectionResetError("unsent")
         request(self, method, url, body)
 
-    with closing(log):
-        for how in (lost, unsent):
-            monkeypatch.setattr(etcd.HTTPSConnection, "request", how)
-            log.seize(log.epoch + 1)
-            log.append([Entry(1.0, BEAT)])
-        assert len(done) == 6
-        assert [line.number for line in log.follow(0)] == [1, 2, 3, 4]
-        other = members.log("2")
-        other.number = 3  # one with the same epoch and events is still another
-        with closing(other), pytest.raises(Deposed):
-            other.append([Entry(1.0, BEAT)])
+    for how in (lost, unsent):
+        monkeypatch.setattr(etcd.HTTPSConnection, "request", how)
+        log.seize(log.epoch + 1)
+        log.append([Entry(1.0, BEAT)])
+    assert len(done) == 6
+    assert [line.number for line in log.follow(0)] == [1, 2, 3, 4]
+    other = members.log("2")
+    other.number = 3  # one with the same epoch and events is still another
+    with closing(other), pytest.raises(Deposed):
+        other.append([Entry(1.0, BEAT)])
 
 
 def test_the_death_of_etcds_leader_delays_a_line_and_loses_none(members: Members) -> None:
-    with closing(members.log("1")) as log:
-        log.seize(1)
-        log.append([Entry(1.0, BEAT)])
-        leader = members.leader()
-        members.kill(leader)
-        began_s = time.monotonic()
-        try:
-            log.append([Entry(2.0, BEAT)])
-            took_s = time.monotonic() - began_s
-        finally:
-            members.start(leader)
-        print(f"the line after the death of etcd's leader stood after {took_s:.2f} s")
-        assert took_s < 30.0, "of 60 that it waits at most"
-        assert [line.number for line in log.follow(0)] == [1, 2, 3]
+    log = members.log("1")
+    log.seize(1)
+    log.append([Entry(1.0, BEAT)])
+    leader = members.leader()
+    members.kill(leader)
+    began_s = time.monotonic()
+    try:
+        log.append([Entry(2.0, BEAT)])
+        took_s = time.monotonic() - began_s
+    finally:
+        members.start(leader)
+    print(f"the line after the death of etcd's leader stood after {took_s:.2f} s")
+    assert took_s < 30.0, "of 60 that it waits at most"
+    assert [line.number for line in log.follow(0)] == [1, 2, 3]
 
 
 def test_members_that_do_not_answer_are_named_in_an_error(members: Members) -> None:
@@ -206,8 +198,8 @@ def test_no_certificate_of_a_campus_opens_the_log(
     mine = Authority.new("lab").credentials(Name("lab", role, "h1"))
     refused(members, mine, "certificate verify failed", monkeypatch)
     refused(members, replace(mine, trusted=members.credentials.trusted), "alert|EOF|reset", monkeypatch)
-    with closing(members.log("1")) as log:
-        assert list(log.follow(0)) == []
+    log = members.log("1")
+    assert list(log.follow(0)) == []
 
 
 def test_nobody_reads_the_log_without_a_certificate(members: Members) -> None:
@@ -245,23 +237,24 @@ def test_a_log_does_not_fill_though_nobody_else_reads_it(
     """There is no standby, or it is dead."""
     monkeypatch.setattr(etcd, "KEPT_LINES", 2)
     monkeypatch.setattr(etcd, "MAX_LINES", 5)
-    with closing(small.log("1")) as log, closing(small.log("2")) as dead:
-        if standby:
-            dead.prune(0)
-        log.seize(1)
-        for number in range(200):  # 14 MB, of which what was dropped last is not yet free
-            log.append([Entry(float(number), MEDIUM)])
-        assert 5 <= len(list(log.follow(log.number - 5))) <= 11
+    log = small.log("1")
+    dead = small.log("2")
+    if standby:
+        dead.prune(0)
+    log.seize(1)
+    for number in range(200):  # 14 MB, of which what was dropped last is not yet free
+        log.append([Entry(float(number), MEDIUM)])
+    assert 5 <= len(list(log.follow(log.number - 5))) <= 11
 
 
 def test_a_log_that_is_full_says_so(small: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert etcd.alarms() == set()
-    with closing(small.log("1")) as log:
-        log.seize(1)
-        with pytest.raises(OSError, match=r"etcd's quota of 9000000 bytes is spent \(its alarm NOSPACE\)") as error:
-            for number in range(40):
-                log.append([Entry(float(number), LARGE)])
-        assert error.value.errno == errno.ENOSPC
+    log = small.log("1")
+    log.seize(1)
+    with pytest.raises(OSError, match=r"etcd's quota of 9000000 bytes is spent \(its alarm NOSPACE\)") as error:
+        for number in range(40):
+            log.append([Entry(float(number), LARGE)])
+    assert error.value.errno == errno.ENOSPC
     answer = CliRunner().invoke(app, ["doctor", "--json"])
     [row] = [each for each in json.loads(answer.stdout)["capabilities"] if each["name"] == "etcd without an alarm"]
     assert (row["present"], row["detail"]) == (False, "NOSPACE")

@@ -19,11 +19,14 @@ from testbed.messages import SEQUENCES_PER_ATTEMPT
 from tests import lives
 from tests.checkpoint_jobs import TRUNK, job, plan
 from tests.offered_hosts import Candidate, over_hosts
+from tests.run_story import star
 from topologies.errors import SpecError
 from topologies.files import campus54
 
+MODELS = """slow = { memory = "24 GB", compute_capability = 8, speed = 0.5 }
+fast = { memory = "24 GB", compute_capability = 8, speed = 4, speeds = { language = 2 } }"""
 # h1 is slow, h2 fast; the owner of h2 takes it back after ten minutes, with five minutes of notice
-TEXT = """
+TEXT = f"""
 name = "two speeds"
 duration = "4 h"
 [protocol]
@@ -32,7 +35,7 @@ restart = "1 s"
 level_start = 8
 learner = "fixed"
 [owners]
-script = [{ at = "600 s", host = "h2", kind = "reclaim", notice = "300 s" }]
+script = [{{ at = "600 s", host = "h2", kind = "reclaim", notice = "300 s" }}]
 loyal = ["h1"]
 [[jobs]]
 name = "j"
@@ -40,19 +43,7 @@ steps = 400
 step = "10 s"
 payload = "100 MB"
 loss_budget = "60 s"
-[campus]
-name = "two"
-buildings = ["b"]
-switches = [{ name = "a", tier = "access", building = "b" }]
-hosts = [
-    { name = "coord", building = "b", role = "coordinator", link_to = "a", rate = "1 Gbit/s" },
-    { name = "h1", building = "b", gpu_model = "slow", link_to = "a", rate = "1 Gbit/s" },
-    { name = "h2", building = "b", gpu_model = "fast", link_to = "a", rate = "1 Gbit/s" },
-]
-[campus.gpu_models]
-slow = { memory = "24 GB", compute_capability = 8, speed = 0.5 }
-fast = { memory = "24 GB", compute_capability = 8, speed = 4, speeds = { language = 2 } }
-"""
+{star("h1 slow", "h2 fast", models=MODELS)}"""
 HOST = Candidate("slow", "b", 1, 24e9, 8.0, 0.0, 1e8, 1.0, mean_migration_s=20.0, expected_reclaims=0.5)
 REQUEST = PlacementRequest(None, 1e9, 0.0, 0.0, 3600.0, None, 5.0)
 

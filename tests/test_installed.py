@@ -24,7 +24,7 @@ from testbed.errors import SetupError
 from testbed.installed import unit
 from testbed.installed.agent import SERVICE as AGENT
 from testbed.installed.unit import Service
-from tests.live_campus import CLI, running
+from tests.live_campus import CLI, LASTING_JOB, standing
 from tests.patience import wait_until
 from topologies.errors import SpecError
 from topologies.files import loads
@@ -169,12 +169,9 @@ def test_the_unit_begins_a_python_whose_folder_has_a_space_and_a_percent_sign(
 
 @in_container
 def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agent(tmp_path: Path) -> None:
-    end, script, campus, job = (tmp_path / each for each in ("end", "commands", "real.toml", "job.toml"))
-    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
-    campus.write_text(CAMPUS)
-    job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
+    (campus := tmp_path / "real.toml").write_text(CAMPUS)
     with ExitStack() as stack:
-        run = stack.enter_context(running(tmp_path / "out", "up", "--campus", str(campus), "--script", str(script)))
+        run = stack.enter_context(standing(tmp_path, "--campus", str(campus)))
         run.wait_until(lambda: run.count(f.HostJoined) == 1, timeout_s=60.0)
         assert len(run.pids("agent")) == 1, "of h1 alone"
         network = f"/proc/{run.networks()['h2']}/ns/net"
@@ -195,7 +192,7 @@ def test_a_machine_is_lent_until_its_owner_comes_and_nothing_is_left_of_the_agen
             assert "refused" in fenced.stderr
 
             run.done("reclaim", "h1")
-            run.done("submit", str(job))
+            run.done("submit", str(tmp_path / "job.toml"))
             run.wait_for(f.JobRunning, host="h2")
             run.done("return", "h1")
             run.wait_for(f.CheckpointCompleted)
@@ -258,7 +255,7 @@ def test_a_machine_coordinates_others_and_nothing_is_left_of_the_coordinator(lon
     before = real.files()
     campus, job, ca, etcd = (Path("/root", each) for each in ("real.toml", "job.toml", "ca.pem", "etcd.pem"))
     real.write(campus, COORDINATED)
-    real.write(job, 'steps = 100000\nstep = "50 ms"\npayload = "1 MB"\n')
+    real.write(job, LASTING_JOB)
     proof = log_credentials()
     files = [etcd.with_suffix(each) for each in (".ca", ".certificate", ".key")]
     for file, content in zip(files, (proof.trusted, proof.certificate, proof.key), strict=True):

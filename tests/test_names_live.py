@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
-from tests.live_campus import CLI, Run, live, running
+from tests.live_campus import CLI, Run, live, running, standing
 from tests.test_sniffer import SCENARIO
 from topologies.presets import three_tier
 
@@ -24,14 +24,11 @@ def in_network(run: Run, host: str, *words: str) -> subprocess.CompletedProcess[
 
 
 def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp_path: Path) -> None:
-    end, script, job = tmp_path / "end", tmp_path / "commands", tmp_path / "job.toml"
-    script.write_text(f"sh until [ -e {end} ]; do sleep 0.1; done\n")
-    job.write_text('steps = 100000\nstep = "50 ms"\npayload = "4 MB"\n')
     coordinator = str(three_tier(HOSTS, 3, 1).coordinator.address)
-    with running(tmp_path / "out", "up", "--hosts", str(HOSTS), "--script", str(script)) as run:
+    with standing(tmp_path, "--hosts", str(HOSTS)) as run:
         run.wait_until(lambda: len(run.pids("agent")) == HOSTS + 1)
         run.wait_until_it_answers()
-        run.done("submit", str(job))
+        run.done("submit", str(tmp_path / "job.toml"))
         run.wait_for(f.CheckpointCompleted)
         agents = run.pids("agent")
 
@@ -62,7 +59,6 @@ def test_operators_join_authorities_change_and_a_revoked_host_is_out_at_once(tmp
         revoked = run.wait_for(f.NameChanged, change="revoked")
         assert revoked.name.endswith(f"/host/{busy}")
         assert {lost.host for lost in [run.wait_for(f.HostLost)]} == {busy}
-        end.touch()
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -65,10 +66,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "broken_of_tests.py").write_text("x = 1\ny = x / 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = dict(POLICIES)
-    yield tmp_path
-    POLICIES.clear()
-    POLICIES.update(before)
+    with patch.dict(POLICIES):
+        yield tmp_path
     for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests", "owners_of_tests", "rules"):
         sys.modules.pop(name, None)
 

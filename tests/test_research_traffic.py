@@ -23,6 +23,7 @@ from testbed.model.network import FluidNetwork, Sharing
 from tests.emulation_campuses import needs_root
 from tests.etcd_members import free_ports
 from tests.live_campus import live, running
+from tests.run_story import star
 from topologies.errors import SpecError
 from topologies.scale import Scale
 from topologies.spec import DirectedLink, TrafficClass
@@ -30,7 +31,7 @@ from topologies.units import MBIT_PER_S, PAYLOAD_SHARE
 
 LINK = DirectedLink("a", "b")
 T = TrafficClass
-TEXT = """
+TEXT = f"""
 name = "traffic"
 duration = "10 min"
 [owners]
@@ -48,19 +49,7 @@ source = "h2"
 target = "h3"
 rate = "50 Mbit/s"
 transport = "udp"
-[campus]
-name = "three"
-buildings = ["b"]
-switches = [{ name = "a", tier = "access", building = "b" }]
-hosts = [
-    { name = "coord", building = "b", role = "coordinator", link_to = "a", rate = "100 Mbit/s" },
-    { name = "h1", building = "b", gpu_model = "gpu", link_to = "a", rate = "100 Mbit/s" },
-    { name = "h2", building = "b", gpu_model = "gpu", link_to = "a", rate = "100 Mbit/s" },
-    { name = "h3", building = "b", gpu_model = "gpu", link_to = "a", rate = "100 Mbit/s" },
-]
-[campus.gpu_models]
-gpu = { memory = "24 GB", compute_capability = 8 }
-"""
+{star("h1", "h2", "h3", rate="100 Mbit/s")}"""
 GREEDY = '[[research]]\nsource = "h1"\ntarget = "h3"\n[campus]'
 
 

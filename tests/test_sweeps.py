@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import polars
@@ -43,10 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "of_sweeps.py").write_text(POLICY.format("mine"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = dict(POLICIES)
-    yield tmp_path
-    POLICIES.clear()
-    POLICIES.update(before)
+    with patch.dict(POLICIES):
+        yield tmp_path
     sys.modules.pop("of_sweeps", None)
 
 
