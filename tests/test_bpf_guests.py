@@ -228,11 +228,13 @@ async def test_a_gpu_that_fails_and_a_full_disk_end_no_agent_and_give_no_host_aw
     pins: Path, group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pynvml = pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-    switch, computing, failing = pins / "switch", [SimpleNamespace(pid=7)], dict[str, int]()
+    switch, computing = pins / "switch", [SimpleNamespace(pid=7)]
+    failing, failed = dict[str, int](), list[str]()
 
     def answering(name: str, answer: object) -> None:
         def call(*_: object) -> object:
             if name in failing:
+                failed.append(name)
                 raise pynvml.NVMLError(failing[name])
             return answer
 
@@ -248,9 +250,7 @@ async def test_a_gpu_that_fails_and_a_full_disk_end_no_agent_and_give_no_host_aw
     monkeypatch.setattr(agent, "LOOK_S", 0.01)
 
     async def becomes(mode: Mode) -> None:
-        with trio.fail_after(5.0):
-            while owner.look(switch).mode is not mode:
-                await trio.sleep(0.01)
+        await until(lambda: owner.look(switch).mode is mode)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.follow_owner, switch, 0.0)
@@ -260,7 +260,7 @@ async def test_a_gpu_that_fails_and_a_full_disk_end_no_agent_and_give_no_host_aw
             ("nvmlInit", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
         ):
             failing[name] = code
-            await trio.sleep(0.1)
+            await until(lambda name=name: failed.count(name) >= 3)
             assert owner.look(switch).mode is Mode.ISOLATE, "nobody was seen to leave"
             failing.clear()
         assert caplog.text.count("the owner cannot be seen") == 1

@@ -244,7 +244,7 @@ def test_a_coordinator_goes_on_beside_a_damaged_journal_with_what_comes_before(
 ) -> None:
     path, queue = tmp_path / "j.sqlite", replace(QUEUE, level_start=3.0)
     journal, _ = a_journal(path)
-    events = journal.number
+    events, _ = journal.counts()
     journal.found(origin_of(small_campus(), PROTOCOL, queue, SEED, 1.0))
     journal.close()
     if damage == "not a database":
