@@ -239,7 +239,7 @@ mine = [""]  # tokens of the pages that were served
 def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {mine[-1]}", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=20) as reply:
             return reply.status, reply.headers, reply.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()
@@ -381,8 +381,8 @@ def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     strangers: list[socket.socket] = []
     try:
-        for n in range(min(1100, most // 2)):
-            strangers.append(socket.create_connection(("127.0.0.1", port), timeout=60.0))
+        for n in range(min(1500, most // 2)):
+            strangers.append(socket.create_connection(("127.0.0.1", port), timeout=20.0))
             if n % 2:
                 strangers[-1].sendall(b"GET /api/head HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         assert get(page + "/api/at?s=1")[0] == 200
