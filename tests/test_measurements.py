@@ -65,9 +65,16 @@ def test_numbers_and_texts_of_any_kind_end_no_report(tmp_path: Path) -> None:
 
 def test_what_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurements, "MOST_BYTES", 100)
-    (tmp_path / "job.1.log").write_text(lines(*((step, 1.0) for step in range(99))))
+    long = lines(*((step, 1.0) for step in range(99)))
+    (tmp_path / "job.1.log").write_text(long)
     [curve] = measured_curves(tmp_path)
-    assert len(curve.attempts[1]) == 4
+    assert [step for step, _ in curve.attempts[1]] == [0, 1, 98], "its beginning and its end"
+    assert curve.unread_bytes == len(long) - 100
+    assert "job: loss (2.464 kB amid the output not read)" in drawn(curve)[0]
+    (tmp_path / "job.2.log").write_text(long)
+    [curve] = measured_curves(tmp_path)
+    assert [[step for step, _ in points] for points in curve.attempts.values()] == [[0], [0]]
+    (tmp_path / "job.2.log").unlink()
     monkeypatch.undo()
     many = {f"n{n}": 1.0 for n in range(20)} | {"n" * 41: 1.0}
     (tmp_path / "job.1.log").write_text(json.dumps({"step": 1, **many}) + "\n")

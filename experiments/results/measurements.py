@@ -6,8 +6,9 @@ names, is bounded.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ import msgspec
 from testbed.bounds import LARGEST_NUMBER
 from topologies.decoding import UNDECODABLE
 
-MOST_BYTES: Final = 32 << 20  # of one attempt's output
+MOST_BYTES: Final = 16 << 20  # of all attempts' output: of short lines three seconds
 MOST_NAMES: Final = 8  # of one job
 LONGEST_NAME: Final = 40
 LARGEST_STEP: Final = 10**12
@@ -25,11 +26,15 @@ LARGEST_STEP: Final = 10**12
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """A measured quantity of a job: (step, value) of each of its attempts that printed any, by attempt."""
+    """A measured quantity of a job: (step, value) of each of its attempts that printed any, by attempt.
+
+    `unread_bytes`: in the middle of the job's output, which may have had more.
+    """
 
     job: str
     name: str
     attempts: dict[int, list[tuple[int, float]]]
+    unread_bytes: int = 0
 
     def repeated(self) -> tuple[int, int]:
         """Return how many values two attempts in a row printed of the same step, and how many of those differ in any bit."""
@@ -45,23 +50,28 @@ class MeasuredCurve:
 def measured_curves(folder: Path) -> Sequence[MeasuredCurve]:
     """Read the curves of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
     found: dict[str, dict[str, MeasuredCurve]] = {}
-    for path in sorted(folder.glob("*.*.log")):
+    paths = [path for path in sorted(folder.glob("*.*.log")) if path.name.rsplit(".", 2)[1].isdecimal()]
+    unread_bytes = Counter[str]()
+    for path in paths:
         job, attempt, _ = path.name.rsplit(".", 2)
-        if not attempt.isdecimal():
-            continue
-        named = found.setdefault(job, {})
-        for step, values in _lines(path):
+        named, half_bytes = found.setdefault(job, {}), MOST_BYTES // len(paths) // 2
+        unread_bytes[job] += max(0, path.stat().st_size - 2 * half_bytes)
+        for step, values in _lines(path, half_bytes):
             for name, value in values.items():
                 if name not in named and len(named) < MOST_NAMES and 0 < len(name) <= LONGEST_NAME:
                     named[name] = MeasuredCurve(job, name, {})
                 if name in named:
                     named[name].attempts.setdefault(int(attempt), []).append((step, value))
-    return [curve for _, named in sorted(found.items()) for _, curve in sorted(named.items())]
+    curves = (curve for _, named in sorted(found.items()) for _, curve in sorted(named.items()))
+    return [replace(curve, unread_bytes=unread_bytes[curve.job]) for curve in curves]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
+def _lines(path: Path, half_bytes: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield steps with their values from the first and the last bytes of an output."""
     with path.open("rb") as file:
-        for line in file.read(MOST_BYTES).splitlines():
+        head = file.read(half_bytes)
+        is_cut = file.seek(max(len(head), path.stat().st_size - half_bytes)) > len(head)
+        for line in (head + b"\n" * is_cut + file.read(half_bytes)).splitlines():
             if not line.startswith(b"{"):
                 continue
             try:

@@ -37,7 +37,7 @@ from experiments.results.run_context import ResearchShare, RunContext, research_
 from experiments.results.summary import Summary
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
-from topologies.units import MBIT_PER_S, NO_LIMIT, format_duration, format_rate
+from topologies.units import MBIT_PER_S, NO_LIMIT, format_duration, format_rate, format_size
 
 WIDTH_IN, HEIGHT_IN, TALL_IN = 7.2, 3.6, 4.8
 COLUMNS = 600  # of pixels: more points than one can see are not drawn
@@ -302,9 +302,11 @@ def _curve(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Marku
     name = "".join(letter if letter.isprintable() else "?" for letter in curve.name)  # a user's own
     twice, differ = curve.repeated()
     equal = f"{differ} of them differ" if differ else "the same to the last bit"
+    cut = f" ({format_size(curve.unread_bytes)} amid the output not read)" if curve.unread_bytes else ""
     with drawn(1, 1, (WIDTH_IN, HEIGHT_IN)) as plot:
         [[axes]] = plot.panels
-        dress(axes, f"step; steps computed twice: {twice}, {equal}" if twice else "step", "", f"{curve.job}: {name}")
+        words = f"step; steps computed twice: {twice}, {equal}" if twice else "step"
+        dress(axes, words, "", f"{curve.job}: {name}{cut}")
         for (_, before), (_, after) in pairwise(told):
             if before[-1][0] > after[0][0]:
                 axes.axvspan(after[0][0], before[-1][0], color=BAD, alpha=0.09, linewidth=0)
