@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from bpf.layout import SwitchStatus
 
-GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
 ANSWER_S = 0.5  # how long the agent may take to obey before the owner learns that it does not answer
 LOOK = {False: b"look", True: b"look, with grace"}  # the datagram to the agent: the map is written
 
@@ -48,15 +47,14 @@ class Switched:
 def reclaim(
     switch_pin: Path | str, agent_socket: Path | str | None, *, notice_s: float = 0.0, grace: bool = False
 ) -> Switched:
-    """Take a host back: now, or in `notice_s`; `grace` without a notice lets transfers go on for GRACE_S.
+    """Take a host back: now, or in `notice_s`, which is a `grace` for transfers if the owner is in a hurry.
 
-    BpfError: the pin does not exist; SetupError: it is not for this user, and whose it is. Without notice or grace, no new
-    connection gets in once this returns.
+    BpfError: the pin does not exist; SetupError: it is not for this user, and whose it is. Without notice, no new connection
+    gets in once this returns.
     """
     if not 0.0 <= notice_s < 1e9:
         raise ValueError(f"a notice of {notice_s} s: 0 to 1e9 seconds")
-    window_s = notice_s or (GRACE_S if grace else 0.0)
-    return _switch(switch_pin, agent_socket, DRAIN if window_s > 0.0 else ISOLATE, window_s, grace)
+    return _switch(switch_pin, agent_socket, DRAIN if notice_s > 0.0 else ISOLATE, notice_s, grace)
 
 
 def lend(switch_pin: Path | str, agent_socket: Path | str | None) -> Switched:

@@ -200,7 +200,7 @@ EVENTS = "time,host,event,notice\n"
 
 
 def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
-    return [e.at_s for e in parse_events(EVENTS + rows, FOUR, "x", 1e12, day_start_s).events]
+    return [e.at_s for e in parse_events(EVENTS + rows, FOUR, "x", 1e12, Owners(day_start_s=day_start_s)).events]
 
 
 # ---------------------------------------------------------------- owners' events
@@ -296,15 +296,27 @@ def test_a_preempted_machine_is_an_emergency_and_another_one_gives_notice() -> N
 
 def test_ones_own_events_are_taken_as_they_are() -> None:
     text = "time,host,event,notice,grace\n5,h1,reclaim,2 min,\n1 min,h2,emergency,,\n90,h3,reclaim,3,yes\n200,h1,return,,no\n"
-    recorded = parse_events(text, HOSTS, "mine.csv", 190.0)
+    recorded = parse_events(text, HOSTS, "mine.csv", 190.0, Owners())
     assert recorded.events == (
         OwnerEvent(5.0, "h1", "reclaim", 120.0),
         OwnerEvent(60.0, "h2"),
         OwnerEvent(90.0, "h3", "reclaim", 3.0, grace=True),
     )
     assert recorded.origin == "mine.csv: 3 of 4 events of 3.33 min before the end"
-    hours = parse_events("time_h,host,event,notice_min\n0.5,h1,reclaim,2\n1,h2,emergency,\n", HOSTS, "x", 7200.0)
+    hours = parse_events(
+        "time_h,host,event,notice_min\n0.5,h1,reclaim,2\n1,h2,emergency,\n", HOSTS, "x", 7200.0, Owners()
+    )
     assert hours.events == (OwnerEvent(1800.0, "h1", "reclaim", 120.0), OwnerEvent(3600.0, "h2"))
+
+
+def test_a_grace_without_a_notice_is_as_long_as_the_owners_grace() -> None:
+    emergency, owners = OwnerEvent(60.0, "h2", grace=True), Owners(grace_s=20.0)
+    assert parse_events("time,host,event,notice,grace\n60,h2,emergency,,yes\n", HOSTS, "x", 90.0, owners).events == (
+        OwnerEvent(60.0, "h2", "reclaim", 20.0, grace=True),
+    )
+    assert Owners(grace_s=20.0, script=(emergency,)).script == (replace(emergency, notice_s=20.0),)
+    scaled = replace(SCENARIO, owners=Owners(script=(emergency,)), duration_s=90.0, scale=Scale(time=0.1)).played()
+    assert [(event.at_s, event.notice_s) for event in generate(scaled).owner_events if event.grace] == [(6.0, 1.0)]
 
 
 def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest() -> None:

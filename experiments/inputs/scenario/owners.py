@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from experiments.inputs.scenario.law import InverseLaw, drawn
 from topologies.dimension import Dimension
@@ -29,8 +29,8 @@ class OwnerEvent:
     """The reclaim of a host by its owner, or its return.
 
     A reclaim with `notice_s` 0 is an emergency: the host is closed at `at_s`. With a notice the host is gone at `at_s +
-    notice_s`. With `grace` an owner who gives no notice still lets a transfer finish for that short while (paper A,
-    section VII-A). A return has neither.
+    notice_s`. With `grace` that is an emergency, too, whose owner still lets a transfer finish for that short while (paper A,
+    section VII-A); `Owners.grace_s` is its length if it has none. A return has neither.
     """
 
     # since the scenario's beginning
@@ -41,7 +41,7 @@ class OwnerEvent:
     kind: str = choice(KINDS, "reclaim")
     # 0: an emergency
     notice_s: float = quantity(D.DURATION, 0.0)
-    # an emergency lets transfers under way finish for a short while
+    # an emergency lets transfers finish: for `notice`, else the owners' `grace`
     grace: bool = flag(False)
 
     def __post_init__(self) -> None:
@@ -127,6 +127,11 @@ class Owners:
             raise SpecError("owners.day_start", self.day_start_s, f"less than a day, {self.day_s:g} s")
         _check_peaks("owners.peaks", self.peaks, self.day_s)
         _check_peaks("owners.weekend_peaks", self.weekend_peaks, self.day_s)
+        object.__setattr__(self, "script", tuple(map(self.with_grace, self.script)))
+
+    def with_grace(self, event: OwnerEvent) -> OwnerEvent:
+        """Return an event whose grace has a length."""
+        return replace(event, notice_s=self.grace_s) if event.grace and not event.notice_s else event
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
         """Return when a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.inputs.scenario.owners import OwnerEvent
+from experiments.inputs.scenario.owners import OwnerEvent, Owners
 from experiments.inputs.traces.csv_rows import LATEST_S, CsvRow, read_rows, times_s
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError, nearest
@@ -26,8 +26,8 @@ OPTIONAL = ("grace",)
 EVENTS = ("reclaim", "emergency", "return", "away")
 
 
-def parse_events(text: str, hosts: Sequence[str], name: str, duration_s: float, day_start_s: float = 0.0) -> Recorded:
-    """Return the events in a CSV text; `day_start_s`: the time of day at which the run begins."""
+def parse_events(text: str, hosts: Sequence[str], name: str, duration_s: float, owners: Owners) -> Recorded:
+    """Return the events in a CSV text; `owners` have the time of day at which the run begins, and the length of a grace."""
     rows = read_rows(text, COLUMNS, optional=OPTIONAL)
     away_rows = [row for row in rows if row.text("event") == "away"]
     others = [row for row in rows if row.text("event") != "away"]
@@ -44,7 +44,7 @@ def parse_events(text: str, hosts: Sequence[str], name: str, duration_s: float, 
             raise row.wrong("event", f"reclaim or return: {host} has a row already")
         lines[host] = row.line
         latest[host] = OwnerEvent(0.0, host)
-    for row, at_s in zip(others, times_s(others, "time", day_start_s=day_start_s), strict=True):
+    for row, at_s in zip(others, times_s(others, "time", day_start_s=owners.day_start_s), strict=True):
         host, kind = row.text("host"), "return" if row.text("event") == "return" else "reclaim"
         notice_s = row.duration_s("notice", LATEST_S)
         last = latest.get(host)
@@ -55,7 +55,7 @@ def parse_events(text: str, hosts: Sequence[str], name: str, duration_s: float, 
             raise row.wrong("event", f"{allowed}: {host} is {state}")
         if last and at_s < last.gone_s:
             raise row.wrong("time", f"a return after the notice has run out, at {last.gone_s:g} s")
-        events.append(OwnerEvent(at_s, host, kind, notice_s, row.text("grace") == "yes"))
+        events.append(owners.with_grace(OwnerEvent(at_s, host, kind, notice_s, row.text("grace") == "yes")))
         latest[host] = events[-1]
     if not rows:
         raise SpecError("rows", 0, "at least one event")

@@ -120,8 +120,8 @@ def _read(path: Path, scenario: Scenario | None) -> Record | Recorded | None:
             if scenario is None:
                 return None
             hosts = [host.name for host in scenario.volunteers]
-            day_start_s = scenario.owners.day_start_s
-            return owner_events.parse_events(text, hosts, reading.readable(path.name), scenario.duration_s, day_start_s)
+            name = reading.readable(path.name)
+            return owner_events.parse_events(text, hosts, name, scenario.duration_s, scenario.owners)
         if any("time" in column for column in columns[:2]) and len(columns) > 1:
             return availability_counts.parse_counts_csv(text)
         raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)

@@ -62,7 +62,7 @@ class OwnersAtWork:
         tried, admitted = await self._knock(event)
         status = owner.look(switch)
         first_drop_s = status.first_drop_ns / 1e9 - switched.set_at_s if status.first_drop_ns else None
-        kind = "drain" if event.notice_s or event.grace else "isolate"
+        kind = "drain" if event.notice_s else "isolate"
         self.probes.append(SwitchProbe(host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
 
     async def _knock(self, event: OwnerEvent) -> tuple[int, int]:
