@@ -392,6 +392,16 @@ def test_connections_of_strangers_do_not_keep_others_off(page: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "UNREAD_MS", 200)
+    with serve.listening(0) as page:
+        page.listen()
+        with socket.create_connection(page.getsockname()), page.accept()[0] as served, pytest.raises(OSError) as error:
+            served.settimeout(20.0)
+            served.sendall(bytes(64 << 20))
+    assert error.value.errno == errno.ETIMEDOUT
+
+
 def test_what_is_asked_of_a_switch_is_of_a_host_with_an_owner() -> None:
     owner = {"id": "c", "pid": os.getpid(), "pin_dir": "/nowhere", "hosts": ["h1"], "volunteers": ["h1"]}
     campus = RunningCampus(owner)

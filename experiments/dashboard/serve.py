@@ -34,6 +34,7 @@ from testbed.trust.authority import LIFE_S
 
 TOKEN = "RECLAIMNET_PAGE_TOKEN"  # environment: a file that always holds a good token, for programs
 ADDRESS = "127.0.0.1"
+UNREAD_MS = 5_000  # bytes that a client does not read: the page could not even end beside it
 BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
 
@@ -83,6 +84,7 @@ def listening(port: int) -> socket.socket:
     """Return a socket on loopback."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
     try:
         sock.bind((ADDRESS, port))
     except OSError as error:
