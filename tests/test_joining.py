@@ -512,8 +512,11 @@ def test_an_agent_on_a_full_disk_goes_on_with_another_certificate(monkeypatch: p
     assert renewal.identity.credentials.trusted == lent.trusted == other.trusted
 
 
+@pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("by_the_receiver", [True, False])
-async def test_transfers_under_way_are_cut_with_the_name_of_either_end(tmp_path: Path, by_the_receiver: bool) -> None:
+async def test_transfers_under_way_are_cut_with_the_name_of_either_end(
+    tmp_path: Path, by_the_receiver: bool, is_sealed: bool
+) -> None:
     authority = Authority.new(CAMPUS)
     sender, receiver = (Identity(authority.credentials(name)) for name in (H1, H2))
     failed, sent_bytes = trio.Event(), 0
@@ -532,7 +535,8 @@ async def test_transfers_under_way_are_cut_with_the_name_of_either_end(tmp_path:
     async with trio.open_nursery() as nursery:
         with CheckpointStore(tmp_path / "origin") as origin, CheckpointStore(tmp_path / "target") as target:
             manifest = ingest(origin, content(1, chunk_bytes=4 << 20))
-            server = CheckpointServer(store=target, on_event=note, door=Door(receiver, PartyRole.HOST), is_sealed=True)
+            lets_in = Door(receiver, PartyRole.HOST)
+            server = CheckpointServer(store=target, on_event=note, door=lets_in, is_sealed=is_sealed)
             listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
 
             async def send() -> None:
@@ -547,7 +551,7 @@ async def test_transfers_under_way_are_cut_with_the_name_of_either_end(tmp_path:
                         allowance=slowly,
                         identity=sender,
                         receiver="h2",
-                        is_sealed=True,
+                        is_sealed=is_sealed,
                     )
                 nursery.cancel_scope.cancel()
 
