@@ -31,11 +31,8 @@ def demo(folder: Path) -> Path:
 
 def photograph(events: Path) -> bytes:
     """Return the page of a run as PNG, light, at a moment within the run."""
-    command = [sys.executable, "-m", "reclaimnet", "dashboard", str(events), "--port", "0", "--until-eof"]
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server,
-        sync_playwright() as tools,
-    ):
+    command = [sys.executable, "-m", "reclaimnet", "dashboard", str(events), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as tools:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1]
         browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
@@ -56,7 +53,7 @@ def photograph(events: Path) -> bytes:
         page.wait_for_timeout(1500)
         found: bytes = page.screenshot()
         browser.close()
-        server.communicate(timeout=15)
+        server.terminate()
     return found
 
 

@@ -23,6 +23,7 @@ from experiments.worlds.virtual.world import VirtualWorld
 
 SERVER = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 from experiments.dashboard import serve
 from experiments.dashboard.sources import JournalSource
@@ -30,7 +31,8 @@ from testbed.emulation.safety.living import RunningCampus
 journal, owner_pid = Path(sys.argv[1]), int(sys.argv[2])
 campus = RunningCampus({"id": "test", "name": "test", "pid": owner_pid, "run_dir": str(journal.parent)})
 shown = serve.Shown(JournalSource(journal, live=True), campus)
-serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
+with suppress(KeyboardInterrupt):
+    serve.serve(shown, 0, lambda address: print(address, flush=True))
 """
 
 
@@ -82,16 +84,12 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
 def served(*argv: str, **environment: str) -> Iterator[str]:
     """The address of a page that is served meanwhile."""
     process = subprocess.Popen(
-        [sys.executable, *argv],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
+        [sys.executable, *argv], stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
     try:
         yield process.stdout.readline().split()[-1]
     finally:
-        process.stdin.close()
+        process.terminate()
         try:
             process.wait(60)
         finally:
@@ -101,7 +99,7 @@ def served(*argv: str, **environment: str) -> Iterator[str]:
 
 def replayed(events: Path) -> Any:
     """`reclaimnet dashboard EVENTS`, and the file where it keeps a token."""
-    argv = ["-m", "experiments.cli", "dashboard", str(events), "--port", "0", "--until-eof"]
+    argv = ["-m", "experiments.cli", "dashboard", str(events), "--port", "0"]
     return served(*argv, RECLAIMNET_PAGE_TOKEN=str(token_file(events)))
 
 

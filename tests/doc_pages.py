@@ -41,13 +41,12 @@ CUTS = {
     "SCHEDULER": "127.0.0.1",
     "FOLDER": "out",
     "up --hosts 4": "up --hosts 5",  # one campus for the commands of all pages, some of which name h5
-    "demo --web": "demo --web 0",  # another page may stand at 8080
-    "reclaimnet dashboard": "reclaimnet dashboard --port 0",
+    "reclaimnet dashboard": "reclaimnet dashboard --port 0",  # another page may stand at 8080
 }
 # Commands that end when they are interrupted, and what they say when they stand.
 STANDS = {
     r"reclaimnet up": "mininet>",
-    r"reclaimnet (demo --web|dashboard)": r"http://127\.0\.0\.1:\d+/",
+    r"reclaimnet dashboard": r"http://127\.0\.0\.1:\d+/",
     r"dask scheduler": "Scheduler at:",
     r"dask worker": "Registered to:",
 }

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -178,12 +179,13 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
     script = tmp_path / "commands"
     script.write_text("sh sleep 100\n")
     out = tmp_path / "out"
-    with running(out, "up", "--hosts", "2", "--web", "0", "--script", str(script)) as run:
+    with ExitStack() as opened:
+        run = opened.enter_context(running(out, "up", "--hosts", "2", "--script", str(script)))
         said: list[str] = []
-        while "#token=" not in (said or [""])[-1]:
+        while " stands: " not in (said or [""])[-1]:
             said.append(run.process.stdout.readline())
             assert said[-1], said
-        address = said[-1].split()[-1]
+        address = opened.enter_context(runs.served("-m", "experiments.cli", "dashboard", "--port", "0"))
         root, _, token = address.partition("/#token=")
         shown = Page(browser, address, state="live")
         page, campus = shown.page, campus_of(run.process.pid)

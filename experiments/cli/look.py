@@ -150,7 +150,6 @@ def dashboard(
     ] = None,
     campus: CampusId = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")] = False,
     metrics: Annotated[
         str | None, typer.Option(help="Also serve metrics to operators of other machines, at ADDRESS:PORT.")
     ] = None,
@@ -182,7 +181,7 @@ def dashboard(
         console.print(f"{what}: {address}", soft_wrap=True)
         sys.stdout.flush()
 
-    serve.serve(shown, port, tell, until_eof=until_eof)
+    serve.serve(shown, port, tell)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -28,7 +28,6 @@ from topologies.writing import naming
 console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
 
 ORACLE = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
-WEB_PORT = 8080
 MAX_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 WRITTEN = (".json", ".jsonl", ".html", ".csv", ".parquet", ".svg")  # how names of files of results end
@@ -270,28 +269,3 @@ class WithCommand(TyperCommand):
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[COMMAND] = args[at + 1 :]
         return super().parse_args(ctx, args[:at])
-
-
-class WithWeb(TyperCommand):
-    """A command whose option --web may stand without its port: typer has no options whose value may be left out."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as typer does, with the port filled in."""
-        filled = [
-            f"--web={WEB_PORT}" if word == "--web" and not "".join(args[n + 1 : n + 2]).isdigit() else word
-            for n, word in enumerate(args)
-        ]
-        return super().parse_args(ctx, filled)
-
-
-Web = Annotated[
-    int | None,
-    typer.Option(
-        "--web",
-        min=0,
-        max=65535,
-        metavar="[PORT]",
-        show_default=False,
-        help=f"A live page on 127.0.0.1, at {WEB_PORT} if no port is said, at any free one with 0.",
-    ),
-]

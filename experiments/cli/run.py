@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,6 @@ from experiments.cli.options import (
     Settings,
     SystemName,
     UntilOver,
-    Web,
-    WithWeb,
     console,
 )
 from experiments.runtime.exit_status import ExitStatus
@@ -39,13 +37,14 @@ if TYPE_CHECKING:
     from experiments.inputs.traces import Trace
     from experiments.machines.conductor import Conductor
     from experiments.worlds.live.world import LiveWorld
+    from experiments.worlds.played import Played
 
 PANEL = "Run"
 ASKED_ABOVE_S = 1800.0  # of a live run
 app = typer.Typer()
 
 
-@app.command(cls=WithWeb, rich_help_panel=PANEL)
+@app.command(rich_help_panel=PANEL)
 def demo(
     hosts: Hosts = 12,
     machines: Annotated[
@@ -60,7 +59,6 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
-    web: Web = None,
     out: Out = Path("out/demo"),
     as_json: Json = False,
 ) -> int:
@@ -78,15 +76,15 @@ def demo(
     kills = (False, False) if standby else ()
     drawn = trace_of(scenario, trace or ())
     if machines is None:
-        return _play_live(scenario, drawn, group, agents_per_process, web, out, as_json, kills)
+        return _play_live(scenario, drawn, group, agents_per_process, out, as_json, kills)
     from experiments.machines.rehearsal import rehearsed, spread
 
     scenario = replace(scenario, campus=spread(scenario.campus, machines))
     with rehearsed(scenario.campus, out) as dask:
-        return _play_live(scenario, drawn, group, agents_per_process, web, out, as_json, kills, dask)
+        return _play_live(scenario, drawn, group, agents_per_process, out, as_json, kills, dask)
 
 
-@app.command(cls=WithWeb, rich_help_panel=PANEL)
+@app.command(rich_help_panel=PANEL)
 def run(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
     policy: PolicyName = None,
@@ -96,7 +94,6 @@ def run(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
-    web: Web = None,
     dask: Dask = None,
     yes: Annotated[bool, typer.Option("--yes", help="Without a question, also for more than half an hour.")] = False,
     out: Out = Path("out/run"),
@@ -112,7 +109,7 @@ def run(
             raise typer.BadParameter(f"{takes}; --yes plays it all the same")
         if not typer.confirm(f"{takes}. Begin?", err=True):
             return ExitStatus.NOT_RUN
-    return _play_live(described, drawn, group, agents_per_process, web, out, as_json, dask=dask)
+    return _play_live(described, drawn, group, agents_per_process, out, as_json, dask=dask)
 
 
 def _play_live(
@@ -120,7 +117,6 @@ def _play_live(
     trace: Trace,
     group: Owners,
     agents_per_process: int | None,
-    web: int | None,
     out: Path,
     as_json: bool,
     kills: Sequence[bool] = (),
@@ -128,9 +124,8 @@ def _play_live(
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, print the table.
 
-    `web`: port of a live page; `kills`: see `run_live`; `dask`: a scheduler whose workers are the machines of the campus.
+    `kills`: see `run_live`; `dask`: a scheduler whose workers are the machines of the campus.
     """
-    from experiments.cli.dashboard import page_beside
     from experiments.cli.results import write_results
     from experiments.results.live_display import Live
     from experiments.results.provenance import provenance
@@ -138,14 +133,11 @@ def _play_live(
     from experiments.worlds.live.run import run_live
 
     console.print(f"{scenario.name}: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
+    play: Callable[..., Played] = run_live
     if dask is not None:
         from experiments.machines.conductor import run_on_machines
 
-        if web is not None:
-            raise typer.BadParameter("no --web for several machines: the journal is on the coordinator's until the end")
         play = partial(run_on_machines, address=dask)
-    else:
-        play = partial(run_live, beside=lambda world: page_beside(console, world.campus.id, web))
     outcome = play(
         scenario,
         trace,
@@ -239,7 +231,7 @@ def described_with_trace(
     return described, trace_of(described, records)
 
 
-@app.command(cls=WithWeb, rich_help_panel=PANEL)
+@app.command(rich_help_panel=PANEL)
 def up(
     campus: Annotated[
         str | None, typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own.")
@@ -269,7 +261,6 @@ def up(
     script: Annotated[Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
-    web: Web = None,
     dask: Dask = None,
     out: Out = Path("out/up"),
 ) -> int:
@@ -277,7 +268,6 @@ def up(
 
     Exit status 0: no job was submitted; 1: a promise to one was broken; 3: there is a report, which judges nothing.
     """
-    from experiments.cli.dashboard import page_beside
     from experiments.cli.up import by_hand, command_line, command_line_of_machines, report_of_jobs
     from experiments.inputs.scenario import load
     from experiments.inputs.traces import Trace
@@ -301,12 +291,9 @@ def up(
     if fabric is not None:
         described = replace(described, campus=replace(described.campus, fabric=fabric))
     played = described.played()
-    if dask is not None and (controller or web is not None or not agents):
-        raise SpecError("--dask", dask, "nothing, with --controller, --web or --no-agents")
+    if dask is not None and (controller or not agents):
+        raise SpecError("--dask", dask, "nothing, with --controller or --no-agents")
     if not agents:
-        if web is not None:
-            allowed = "nothing, with --no-agents: there is no coordinator whose journal it could show"
-            raise SpecError("--web", web, allowed)
         with LiveCampus(played.campus, controller=controller) as net:
             let_owners(net, owners_of(net.spec, group or {}))
             command_line(console, net, script)
@@ -324,7 +311,6 @@ def up(
                     played, out, owners=group or {}, controller=controller, agents_per_process=agents_per_process
                 ) as stood,
                 stood.watched_by_a_thread(),
-                page_beside(console, stood.campus.id, web),
             ):
                 command_line(console, stood.campus, script)
     finally:

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -67,17 +66,14 @@ def of_campus(campus: RunningCampus) -> Shown:
         raise SetupError("only root may read the journal of a campus") from error
 
 
-def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
-    """Serve until interrupted; with `until_eof`, until standard input ends.
-
-    The callback gets each address once it is served. SetupError: a port is taken.
-    """
+def serve(shown: Shown, port: int, tell: Callable[[str], None]) -> None:
+    """Serve until interrupted. The callback gets each address once it is served. SetupError: a port is taken."""
     sock = listening(port)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[
         1
     ]  # connections of strangers wait out their time without using it up
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    trio.run(partial(_main, shown, sock, tell, until_eof), clock=MonotonicClock())
+    trio.run(_main, shown, sock, tell, clock=MonotonicClock())
 
 
 def listening(port: int) -> socket.socket:
@@ -93,7 +89,7 @@ def listening(port: int) -> socket.socket:
     return sock
 
 
-async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], until_eof: bool) -> None:
+async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None]) -> None:
     campus = shown.campus
     feed = Feed(shown.source, _ended(campus))
     health = Health(campus is not None)
@@ -114,13 +110,9 @@ async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], 
             nursery.start_soon(health.watch, campus.run_dir)
         [address] = await nursery.start(partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever))
         tell(f"{address}/#token={application.token}")
-        if until_eof:
-            await trio.to_thread.run_sync(sys.stdin.buffer.read, abandon_on_cancel=True)
-        else:
-            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-                await anext(signals)
-                raise KeyboardInterrupt
-        nursery.cancel_scope.cancel()
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            await anext(signals)
+            raise KeyboardInterrupt
 
 
 async def _keep_token(file: Path, application: Application) -> None:

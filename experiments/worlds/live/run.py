@@ -6,7 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -363,15 +363,13 @@ def run_live(
     agents_per_process: int | None = None,
     switches_hold: bool = True,
     kills: Sequence[bool] = (),
-    beside: Callable[[LiveWorld], AbstractContextManager[object]] = nullcontext,
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. `owners` as in `owners_of`;
     `agents_per_process` and `switches_hold` as in `live_world`. `kills`: of the coordinator that leads, as many, evenly;
-    True is one of etcd's leader, too. `beside` is entered while the scenario is played (for a
-    live page). SetupError: the machine cannot play it. SpecError: only the virtual world can play the system, or the
-    trace's background.
+    True is one of etcd's leader, too. SetupError: the machine cannot play it. SpecError: only the virtual world can
+    play the system, or the trace's background.
     """
     played, played_trace, row = prepared(scenario, trace, switches_hold=switches_hold)
     # a path inside a building and one across the core, where there are such
@@ -384,7 +382,7 @@ def run_live(
     ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
-        with monitor, display() as shown, beside(world):
+        with monitor, display() as shown:
             run = LiveRun(played, played_trace, world, shown, kills=kills)
             trio.run(run.main, clock=MonotonicClock())
         recorded = LiveRecord.of(run, monitor)
