@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from experiments.inputs.traces import Trace, check_hosts, records_of, trace_of
 from experiments.results import frames, report
 from experiments.results.events_file import digest, write_run
 from experiments.results.history import Timed
-from experiments.results.live_display import Live
+from experiments.results.live_lines import lines_on
 from experiments.results.provenance import provenance
 from experiments.results.report.page import page
 from experiments.results.summary import Summary
@@ -140,9 +140,8 @@ def run_live(
 
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)
-    display = partial(Live, described, Console(quiet=quiet))
     with belonging_to_caller(Path(out)):
-        return RunResult(described, owners, play(described, owners, Path(out), display))
+        return RunResult(described, owners, play(described, owners, Path(out), lines_on(Console(quiet=quiet))))
 
 
 def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed: int | None) -> Scenario:

@@ -11,11 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
@@ -23,7 +21,7 @@ from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import JournalReplay
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
-from experiments.results.live_display import Live
+from experiments.results.live_lines import unseen
 from experiments.results.takeovers import take_overs
 from experiments.worlds.live.operator import JOURNAL
 from experiments.worlds.live.run import run_live
@@ -266,10 +264,7 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_twice(tmp_path: Path,
     demo = demo_scenario(hosts=8, buildings=3, on_demand=1, seconds=18.0, seed=3)
     quiet = replace(demo, owners=replace(demo.owners, hazard_per_s=0.0, script=()))
     scenario = replace(quiet, trust=replace(quiet.trust, standby=True, journal=journal))
-    with Path(os.devnull).open("w") as nowhere:
-        shown = partial(Live, scenario, Console(file=nowhere))
-        kills = (False, journal == "etcd")
-        played = run_live(scenario, generate(scenario), tmp_path, shown, kills=kills)
+    played = run_live(scenario, generate(scenario), tmp_path, unseen, kills=(False, journal == "etcd"))
     taken = list(take_overs(played.facts, played.context.deaths))
     assert [each.subject for each in taken] == ["coordinator", "standby"]
     for each in taken:

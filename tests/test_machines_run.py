@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import signal
@@ -18,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from controller.core.model import facts as f
 from controller.core.parameters import Protocol
@@ -40,7 +38,7 @@ from experiments.machines.part import Order
 from experiments.machines.rehearsal import certified, rehearsed, spread, variables
 from experiments.machines.trunks import crossings
 from experiments.results.history import Timed
-from experiments.results.live_display import Live
+from experiments.results.live_lines import unseen
 from experiments.worlds.live.run import LiveRecord, prepared, run_live
 from experiments.worlds.played import Played
 from testbed import linux
@@ -115,7 +113,7 @@ def test_what_cannot_be_run_by_dask_is_refused(tmp_path: Path) -> None:
             pass
     scenario = demo_scenario(hosts=4, seconds=6.0)
     with pytest.raises(SpecError, match=r"\[machines\]"):
-        run_on_machines(scenario, generate(scenario), tmp_path, lambda: None, address="tls://127.0.0.1:1")  # type: ignore[arg-type,return-value]
+        run_on_machines(scenario, generate(scenario), tmp_path, unseen, address="tls://127.0.0.1:1")
 
 
 @contextmanager
@@ -287,11 +285,6 @@ def on_two(out: Path, trace: Trace) -> Played:
         return run_on_machines(SCENARIO, trace, out, unseen, address=address)
 
 
-def unseen() -> Live:
-    """A display that is nowhere."""
-    return Live(SCENARIO, Console(file=io.StringIO()))
-
-
 def workers() -> dict[str, int]:
     """The workers that this process has started, by name of the machine."""
     found = {}
@@ -342,15 +335,12 @@ class TestKernel:
         pytest.importorskip("distributed")
         before = left()
 
-        class Killing(Live):
-            def event(self, at_s: float, fact: f.Fact) -> None:
-                if isinstance(fact, f.JobRunning) and fact.host == "h3":
-                    threading.Timer(3.0, os.kill, (workers()["m2"], signal.SIGKILL)).start()
+        def kill(at_s: float, fact: f.Fact) -> None:
+            if isinstance(fact, f.JobRunning) and fact.host == "h3":
+                threading.Timer(3.0, os.kill, (workers()["m2"], signal.SIGKILL)).start()
 
         with rehearsed(SCENARIO.campus, tmp_path) as address:
-            played = run_on_machines(
-                SCENARIO, TRACE, tmp_path, lambda: Killing(SCENARIO, Console(file=io.StringIO())), address=address
-            )
+            played = run_on_machines(SCENARIO, TRACE, tmp_path, kill, address=address)
         [reason] = [each for each in played.context.fidelity.reasons if "was lost" in each]
         assert "machine m2 was lost after" in reason
         [death] = [each for each in played.context.deaths if each.subject == "machine m2"]

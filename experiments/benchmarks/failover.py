@@ -17,7 +17,7 @@ from rich.table import Table
 from experiments.benchmarks.frame import GOAL_HOSTS, Goal, Result, Run, in_fresh_process, write_json
 from experiments.benchmarks.scale import scale_scenario
 from experiments.inputs.traces import generate
-from experiments.results.live_display import unseen
+from experiments.results.live_lines import unseen
 from experiments.results.takeovers import take_overs
 
 SIZES, QUICK_SIZES = (54, GOAL_HOSTS), (54,)
@@ -60,7 +60,7 @@ def play(hosts: int, kind: str, folder: Path) -> dict[str, Any]:
         protocol=replace(base.protocol, lease_s=LEASE_S),
         trust=replace(base.trust, standby=True, journal=kind),
     )
-    played = run_live(scenario, generate(scenario), folder, unseen(scenario), kills=KILLS[kind])
+    played = run_live(scenario, generate(scenario), folder, unseen, kills=KILLS[kind])
     fidelity = played.context.fidelity
     return {
         "taken": [asdict(each) for each in take_overs(played.facts, played.context.deaths)],

@@ -28,7 +28,7 @@ from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.results.history import Notice, notices
-from experiments.results.live_display import unseen
+from experiments.results.live_lines import unseen
 from experiments.results.run_context import research_shares
 from experiments.worlds.live.run import run_live
 from experiments.worlds.played import Played
@@ -145,7 +145,7 @@ def measure(run: Run, *, systems: Sequence[System] = SYSTEMS, ks: Sequence[int] 
             scenario,
             waves(chosen),
             run.folder / system.name.replace(" ", "-").replace(",", "").replace("'", ""),
-            unseen(scenario),
+            unseen,
             switches_hold=system.switches_hold,
         )
         runs.append({"system": system.name, **judged(played)})

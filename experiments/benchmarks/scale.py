@@ -48,7 +48,7 @@ from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.scenario.parts import Trust
 from experiments.inputs.traces.generated import generate
 from experiments.results.accounting import summarise
-from experiments.results.live_display import unseen
+from experiments.results.live_lines import unseen
 from experiments.worlds.played import Played
 from topologies import presets
 from topologies.scale import Scale
@@ -188,7 +188,7 @@ def play(
 
     trust = Trust(transfers, journal, standby=journal == "etcd")
     scenario = replace(scale_scenario(hosts, seconds, idle=kind == "idle"), trust=trust)
-    return _figures(run_live(scenario, generate(scenario), folder, unseen(scenario)))
+    return _figures(run_live(scenario, generate(scenario), folder, unseen))
 
 
 def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: int) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def play_spread(hosts: int, seconds: float, kind: str, folder: Path, machines: i
     scenario = replace(scenario, campus=spread(scenario.campus, machines))
     folder.mkdir(parents=True, exist_ok=True)
     with rehearsed(scenario.campus, folder) as address:
-        return _figures(run_on_machines(scenario, generate(scenario), folder, unseen(scenario), address=address))
+        return _figures(run_on_machines(scenario, generate(scenario), folder, unseen, address=address))
 
 
 def _figures(played: Played) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def compare(
     from experiments.compare.costs import measure_costs
     from experiments.results import report
     from experiments.results.events_file import write_run
-    from experiments.results.live_display import Live
+    from experiments.results.live_lines import lines_on
     from experiments.results.provenance import provenance
     from experiments.results.run_context import COMPLETED, INTERRUPTED
     from experiments.worlds.live.run import run_live
@@ -72,7 +72,7 @@ def compare(
 
     described, drawn = described_with_trace(scenario, seed, trace or ())
     console.print(f"{described.name}: live, then virtual; {drawn.origin}")
-    live = run_live(described, drawn, out, lambda: Live(described, console))
+    live = run_live(described, drawn, out, lines_on(console))
     assumed = costs_of(described.played().protocol)
     if live.context.ended == INTERRUPTED:
         return ExitStatus.INTERRUPTED

@@ -127,7 +127,7 @@ def _play_live(
     `kills`: see `run_live`; `dask`: a scheduler whose workers are the machines of the campus.
     """
     from experiments.cli.results import write_results
-    from experiments.results.live_display import Live
+    from experiments.results.live_lines import lines_on
     from experiments.results.provenance import provenance
     from experiments.results.takeovers import take_overs
     from experiments.worlds.live.run import run_live
@@ -139,13 +139,7 @@ def _play_live(
 
         play = partial(run_on_machines, address=dask)
     outcome = play(
-        scenario,
-        trace,
-        out,
-        lambda: Live(scenario, console),
-        owners=group or {},
-        agents_per_process=agents_per_process,
-        kills=kills,
+        scenario, trace, out, lines_on(console), owners=group or {}, agents_per_process=agents_per_process, kills=kills
     )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"

@@ -26,7 +26,7 @@ from experiments.machines.actor import END_S, PartActor, machine_facts
 from experiments.machines.clocks import Offset
 from experiments.machines.part import Order
 from experiments.machines.trunks import Crossing, crossings
-from experiments.results.live_display import Live
+from experiments.results.live_lines import Show
 from experiments.results.run_context import Death
 from experiments.runtime import engines, revision
 from experiments.worlds.live.run import LiveRecord, prepared, told
@@ -49,8 +49,8 @@ WORKERS_S = 60.0  # until all machines have a worker
 ANSWER_S, PER_HOST_S = 120.0, 0.2
 PATIENCE_S = 15.0  # for an answer of an actor: then its machine is lost
 LOOK_S = 0.05
-# of a part that are no answers: its events, the coordinator's status, rates of links, output of a user's command
-NEWS = ("event", "status", "rates", "output")
+# of a part that are no answers: its events, rates of links, output of a user's command
+NEWS = ("event", "rates", "output")
 AHEAD_S = 0.3  # the scenario begins so long after all were told when
 USED = "processors_"  # figure of a machine: how many its part kept busy
 SUMMED = (*(f"cpu_{part}" for part in PARTS), "memory_")  # figures of all machines
@@ -373,7 +373,7 @@ def run_on_machines(
     scenario: Scenario,
     trace: Trace,
     out: Path,
-    display: Callable[[], Live],
+    show: Show,
     *,
     address: str,
     owners: Owners | None = None,
@@ -386,25 +386,22 @@ def run_on_machines(
         if len({played.campus.machine_of[node] for node in event.between}) > 1:
             raise SpecError("events.between", list(event.between), "a link both of whose ends are on one machine")
     with conducted(Order(played, played_trace, owners or {}, agents_per_process, kills), out, address) as conductor:
-        with display() as shown:
 
-            def show(news: tuple[Any, ...]) -> None:
-                match news:
-                    case ("event", at_s, fact):
-                        shown.event(at_s, fact)
-                    case ("status", status):
-                        shown.update(status)
+        def hear(news: tuple[Any, ...]) -> None:
+            match news:
+                case ("event", at_s, fact):
+                    show(at_s, fact)
 
-            conductor.on_news = show
-            offsets, [began_s] = conductor.clocks, conductor.first.answers["stands"]
-            began_s -= offsets[conductor.first.name].monotonic_s  # by the clock of this process
-            for machine in conductor.machines:
-                machine.tell("play", began_s + offsets[machine.name].monotonic_s)
-            conductor.wait(conductor.machines, "ready")
-            begins_s = time.monotonic() + AHEAD_S
-            for machine in conductor.machines:
-                machine.tell("begin", begins_s + offsets[machine.name].monotonic_s)
-            parts: list[LiveRecord] = conductor.collect("play", out)
+        conductor.on_news = hear
+        offsets, [began_s] = conductor.clocks, conductor.first.answers["stands"]
+        began_s -= offsets[conductor.first.name].monotonic_s  # by the clock of this process
+        for machine in conductor.machines:
+            machine.tell("play", began_s + offsets[machine.name].monotonic_s)
+        conductor.wait(conductor.machines, "ready")
+        begins_s = time.monotonic() + AHEAD_S
+        for machine in conductor.machines:
+            machine.tell("begin", begins_s + offsets[machine.name].monotonic_s)
+        parts: list[LiveRecord] = conductor.collect("play", out)
         join_records(conductor, parts, began_s)
     parts[0].down_s = conductor.down_s
     return told(scenario, trace, row, out, parts)

@@ -20,15 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import trio
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.machines.actor import SIZE
-from experiments.results.live_display import Live
 from experiments.results.run_context import INTERRUPTED, Death
 from experiments.runtime import exit_status
 from experiments.worlds.live.run import LiveRecord, LiveRun
@@ -172,9 +170,9 @@ class LocalPart:
         world, order = self.world, self.wire.order
         world.started_s = started_s
         monitor = FidelityMonitor(world.campus)
-        tell = self.wire.tell
-        relay = cast(Live, SimpleNamespace(event=partial(tell, "event"), update=partial(tell, "status")))
-        run = PartialRun(order.played, order.trace, world, relay, kills=order.kills, wire=self.wire)
+        run = PartialRun(
+            order.played, order.trace, world, partial(self.wire.tell, "event"), kills=order.kills, wire=self.wire
+        )
         with monitor:
             trio.run(run.main, clock=MonotonicClock())
         return LiveRecord.of(run, monitor)

@@ -5,7 +5,7 @@
   chance) and `online_bound` (the least of it), by the `hazard` of owners; `link_rates`, `accounting` and `summary` (the
   figures); `statistics` (over seeds).
 - Judged: `rules` (what must hold).
-- Shown: `narration` (facts in words), `live_display`, `report` (the page), `runs` (many), `provenance`.
+- Shown: `narration` (facts in words), `live_lines`, `report` (the page), `differences` (of runs), `provenance`.
 - Shared by all pages: `pages` (templates, one style), `pictures` (plots).
 
 May import `inputs` and below. Begin with `summary`.

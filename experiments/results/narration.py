@@ -1,4 +1,4 @@
-"""A fact in words, for the display of a run and for its story."""
+"""A fact in words, for the lines of a run and for its story."""
 
 from __future__ import annotations
 

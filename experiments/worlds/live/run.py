@@ -24,7 +24,7 @@ from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace, announced
 from experiments.results.events_file import write_events
-from experiments.results.live_display import Live
+from experiments.results.live_lines import Show
 from experiments.results.measurements import measured_curves
 from experiments.results.run_context import COMPLETED, INTERRUPTED, Death, FidelityRecord, SwitchProbe
 from experiments.worlds.live import research
@@ -46,7 +46,6 @@ from topologies.errors import SpecError
 from topologies.scale import Scale
 
 LOG = logger("run")
-STATUS_PERIOD_S = 0.5
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 ASK_PER_HOST_S = 0.001
@@ -59,7 +58,7 @@ class LiveRun:
     scenario: Scenario
     trace: Trace
     world: LiveWorld
-    display: Live
+    show: Show
     ended: str = COMPLETED
     ended_at_s: float = 0.0
     kills: Sequence[bool] = ()
@@ -85,7 +84,6 @@ class LiveRun:
             if self.world.leads:
                 nursery.start_soon(self._watch_facts)
                 nursery.start_soon(self._submit_all, begin_s)
-                nursery.start_soon(self._poll_status)
                 nursery.start_soon(self._send_rates)
                 nursery.start_soon(self._kill_leaders, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
@@ -203,18 +201,10 @@ class LiveRun:
     async def _watch_facts(self) -> None:
         async def watch(operator: Operator) -> None:
             async for at_s, fact in operator.watch():
-                self.display.event(at_s, fact)
+                self.show(at_s, fact)
             raise trio.BrokenResourceError("the coordinator ended")
 
         await self._talk(watch)
-
-    async def _poll_status(self) -> None:
-        async def poll(operator: Operator) -> None:
-            while True:
-                self.display.update(await operator.status())
-                await trio.sleep(STATUS_PERIOD_S)
-
-        await self._talk(poll)
 
     async def _watch_processes(self) -> None:
         while True:
@@ -357,7 +347,7 @@ def run_live(
     scenario: Scenario,
     trace: Trace,
     out: Path,
-    display: Callable[[], Live],
+    show: Show,
     *,
     owners: Owners | None = None,
     agents_per_process: int | None = None,
@@ -366,7 +356,7 @@ def run_live(
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. `owners` as in `owners_of`;
+    Writes the journal, `events.jsonl` and logs into `out`; calls `show` with each fact. `owners` as in `owners_of`;
     `agents_per_process` and `switches_hold` as in `live_world`. `kills`: of the coordinator that leads, as many, evenly;
     True is one of etcd's leader, too. SetupError: the machine cannot play it. SpecError: only the virtual world can
     play the system, or the trace's background.
@@ -382,8 +372,8 @@ def run_live(
     ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
-        with monitor, display() as shown:
-            run = LiveRun(played, played_trace, world, shown, kills=kills)
+        with monitor:
+            run = LiveRun(played, played_trace, world, show, kills=kills)
             trio.run(run.main, clock=MonotonicClock())
         recorded = LiveRecord.of(run, monitor)
         going_s = time.monotonic()
