@@ -644,26 +644,13 @@ class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""  # why it failed, or how quick its steps were
 
 
-class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transfer as last reported."""
-
-    transfer: str
-    source: str
-    destination: str
-    traffic_class: str
-    grant_bytes_per_s: float
-    goodput_bytes_per_s: float
-    sent_bytes: int
-
-
 class Status(Message, frozen=True):
-    """The coordinator's view: hosts, unfinished jobs, those that ended last, transfers, the queue."""
+    """The coordinator's view: hosts, unfinished jobs, those that ended last, the queue."""
 
     now_s: float
     hosts: list[HostStatus]
     jobs: list[JobStatus]
     ended: list[EndedJob]  # the latest LISTED, the last to end last
-    transfers: list[TransferStatus]
     waiting: list[str]
     level: float  # r = N + p
     mean_cost: float

@@ -6,7 +6,7 @@ from heapq import nlargest
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
-from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
+from testbed.messages import EndedJob, HostStatus, JobStatus, Status
 
 # a status stays small, however many jobs there were and whatever they reported
 LISTED, REASON_LENGTH = 200, 400
@@ -61,7 +61,6 @@ def status(cluster: Cluster, now_s: float) -> Status:
             )
             for job, end in reversed(over)
         ],
-        [transfer for host in cluster.hosts.values() for transfer in _transfers(cluster, host)],
         cluster.queue.waiting(),
         cluster.queue.controller.level,
         statistics.mean_cost(cluster.terms.on_demand_cost),
@@ -81,24 +80,3 @@ def _state(host: HostState) -> str:
     if not host.lent:
         return "reclaimed"
     return "busy" if host.jobs else "idle"
-
-
-def _transfers(cluster: Cluster, host: HostState) -> list[TransferStatus]:
-    """Return the transfers that the host sends, as its agent last counted them."""
-    shown = []
-    for count in host.flows.values():
-        name, _, destination = count.transfer.partition(">")
-        flow = cluster.flows.get(f"{name.split(':')[0]}:{host.name}>{destination}")
-        if flow is not None:
-            shown.append(
-                TransferStatus(
-                    count.transfer,
-                    flow.source,
-                    flow.destination,
-                    flow.traffic_class.value,
-                    count.grant_bytes_per_s,
-                    count.payload_bytes / count.age_s if count.age_s > 0.0 else 0.0,
-                    count.payload_bytes,
-                )
-            )
-    return shown

@@ -174,7 +174,7 @@ def _resend(cluster: Cluster, host: HostState) -> None:
 
 
 def heartbeat(cluster: Cluster, host: HostState, beat: m.Heartbeat) -> None:
-    """Renew the lease, and record what the agent counted: steps, transfers, the egress of its samples."""
+    """Renew the lease, and record what the agent counted: steps, and the egress of its samples."""
     cluster.lease(host, cluster.now_s + cluster.protocol.lease_s)
     for claim in beat.jobs:
         if job := present(cluster, host, claim.job, claim.attempt):
@@ -182,7 +182,6 @@ def heartbeat(cluster: Cluster, host: HostState, beat: m.Heartbeat) -> None:
         elif claim.job in cluster.jobs and cluster.jobs[claim.job].phase is Phase.CANCELLED:
             cluster.tell(host.name, m.StopJob(claim.job, claim.attempt))  # its start came after its end
     _expect_ends(cluster, host, {(claim.job, claim.attempt) for claim in beat.jobs})
-    host.flows = {flow.transfer: flow for flow in beat.flows}
     cluster.tell(host.name, m.HeartbeatAck(beat.number))
     window_s = sum(sample.period_s for sample in beat.samples)
     if window_s <= 0.0:

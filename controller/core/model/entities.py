@@ -26,7 +26,7 @@ import numpy as np
 from controller.core.admission.schedule import Reservation
 from controller.core.network.links import Network, PathCache, Paths, RouteInstallation
 from controller.numerics.arrays import Floats, Mask
-from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
+from testbed.messages import JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
 from topologies.units import format_duration
 
@@ -247,7 +247,6 @@ class HostState:
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: dict[str, int] = field(default_factory=dict)  # running here, or reserved for -> their GPUs
 
-    flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not reported yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
