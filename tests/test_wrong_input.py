@@ -287,7 +287,6 @@ LINES = [
     ("simulate", "good.toml", "--seed", "-1"),
     ("simulate", "good.toml", "--out", "empty"),
     ("demo", "--group", "no-such-group"),
-    ("up", "--hosts", "3", "--buildings", "0"),
     ("reproduce", "nosuch"),
     ("status", "--campus", "none"),
     ("nosuch",),

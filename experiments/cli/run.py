@@ -237,9 +237,6 @@ def up(
         ),
     ] = None,
     hosts: Hosts = 12,
-    buildings: Annotated[
-        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
-    ] = None,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
     fabric: Annotated[
         Fabric | None, typer.Option("--fabric", help="Switches of another kind than the campus file says.")
@@ -281,7 +278,7 @@ def up(
     elif campus is not None:
         described = by_hand(files.load(campus))
     else:
-        described = by_hand(presets.three_tier(hosts, min(3, hosts) if buildings is None else buildings, 1))
+        described = by_hand(presets.three_tier(hosts, min(3, hosts), 1))
     if fabric is not None:
         described = replace(described, campus=replace(described.campus, fabric=fabric))
     played = described.played()
