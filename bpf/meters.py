@@ -75,10 +75,6 @@ class Meters(WritableMap):
             traffic_of(meter.traffic),
         )
 
-    def dropped_packets(self, slot: int) -> int:
-        """Return the packets of the meter in `slot` that were dropped."""
-        return int(self.records[slot].traffic.dropped_packets)
-
     def release(self, slot: int) -> None:
         """Give a slot back; its counters stay to be read until it is taken again."""
         self.records[slot].in_use = 0

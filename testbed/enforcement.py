@@ -123,7 +123,8 @@ class FlowGuard:
         self.key = flow_key(sock)
         self._wanted = FlowState(*rates, traffic_class, choose_congestion(sock, congestion))
         _mark(sock, traffic_class)
-        self._slot = -1 if maps is None else self._insert(maps)
+        if maps is not None:
+            self._insert(maps)
         try:
             self._pace()
             self.readback()
@@ -177,10 +178,6 @@ class FlowGuard:
         _must_match(f"flow {self.key}", self._wanted, found)
         return found
 
-    def dropped_packets(self) -> int | None:
-        """Return the packets that were dropped so far, without a system call; None without BPF."""
-        return None if self._maps is None else self._maps.flows.meters.dropped_packets(self._slot)
-
     def close(self) -> Traffic | None:
         """Take the flow out of the table (once; the socket stays open, paced as it was): its final counters."""
         maps, self._maps = self._maps, None
@@ -196,9 +193,9 @@ class FlowGuard:
         has_bucket = self._maps is not None and self._enforcement is not Enforcement.NONE
         return paced_rate(grant_bytes_per_s) if paces else None, bucket if has_bucket else None
 
-    def _insert(self, maps: HostMaps) -> int:
+    def _insert(self, maps: HostMaps) -> None:
         rate = self._wanted.bucket_bytes_per_s or 0
-        return maps.flows.insert(
+        maps.flows.insert(
             self.key,
             traffic_class=CLASS_IDS[self._wanted.traffic_class],
             mode=_MODE[self._enforcement],

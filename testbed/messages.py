@@ -131,12 +131,10 @@ class ClassCount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
-    """Progress of a transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
+    """Progress of a transfer: payload bytes sent so far, and for how long."""
 
     transfer: Text
     payload_bytes: PayloadBytes
-    grant_bytes_per_s: Rate
-    drops: Counted
     age_s: Seconds
 
 
@@ -146,7 +144,6 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
     `held_bytes`: of those of migrations and checkpoints, what the host holds to the migration share.
     """
 
-    ago_s: Seconds
     period_s: Period
     migration_bytes: PayloadBytes
     research_bytes: PayloadBytes

@@ -113,7 +113,7 @@ def test_hello_of_an_idle_host_is_a_heartbeat_unless_its_lease_has_run_for_long(
 def test_the_longest_that_counters_were_late_is_told_once() -> None:
     core = agent()
     for lag_s, at_s in ((0.0, 10.3), (1.7, 10.5), (0.001, 10.6)):
-        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, 0, 0, 0), lag_s), at_s)
+        core.handle(ev.Sampled({}, [], m.EgressSample(0.1, 0, 0, 0), lag_s), at_s)
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
     assert beat.loop_lag_s == 1.7
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
@@ -128,7 +128,7 @@ def test_other_drops_are_reported_at_once_and_the_same_ones_are_not() -> None:
 def test_the_last_samples_that_no_connection_carried_are_sent_on_the_next() -> None:
     core = AgentCore("h1", 1, 7200)
     for number in range(150):
-        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, number, 0, 0), 0.0), 10.0)
+        core.handle(ev.Sampled({}, [], m.EgressSample(0.1, number, 0, 0), 0.0), 10.0)
     core.handle(ev.Connected(), 10.1)
     ordered(core, m.Welcome(LEASE_S, 1.0), 10.2)
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)

@@ -151,9 +151,9 @@ class _Listed:
 
 def test_what_agents_count_becomes_what_flows_get() -> None:
     meter = HeartbeatRates()
-    flow = FlowCount("j1:7>h2", 1000, 500.0, 0, 2.0)
+    flow = FlowCount("j1:7>h2", 1000, 2.0)
     assert meter.take("h1", 1.0, Heartbeat(1, [JobClaim("j1", 1, 5)], flows=[flow])) == ({"j1": 5}, {"j1:h1>h2": 500.0})
-    flow = FlowCount("j1:7>h2", 4000, 500.0, 0, 4.0)
+    flow = FlowCount("j1:7>h2", 4000, 4.0)
     assert meter.take("h1", 3.0, Heartbeat(2, [], flows=[flow])) == ({}, {"j1:h1>h2": 1500.0})
     assert meter.take("h1", 4.0, Heartbeat(3, [])) == ({}, {"j1:h1>h2": 0.0})
     assert meter.take("h1", 5.0, Heartbeat(4, [])) == ({}, {})

@@ -78,9 +78,9 @@ class Egress:
         self._of[host] = _Counter(counter.over_bytes, wire_bytes, now_s)
         self.changed(list(self._network.flows_from(host))[:1])
         if window_s <= SAMPLE_S:
-            return [EgressSample(0.0, window_s, sent, other, kept)]
-        rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other, kept - peak_held)
-        return [EgressSample(0.0, SAMPLE_S, peak, 0, peak_held), rest]
+            return [EgressSample(window_s, sent, other, kept)]
+        rest = EgressSample(window_s - SAMPLE_S, sent - peak, other, kept - peak_held)
+        return [EgressSample(SAMPLE_S, peak, 0, peak_held), rest]
 
     def _add(self, totals: list[float], flow: FluidFlow, moved_bytes: float) -> None:
         if flow.traffic_class in MIGRATION:
@@ -93,7 +93,6 @@ class Egress:
 def together(samples: list[EgressSample]) -> EgressSample:
     """Merge several samples into one."""
     return EgressSample(
-        0.0,
         sum(sample.period_s for sample in samples),
         sum(sample.migration_bytes for sample in samples),
         sum(sample.research_bytes for sample in samples),

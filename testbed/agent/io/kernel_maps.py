@@ -107,10 +107,10 @@ class KernelMaps:
         migration = planned + sent[TrafficClass.PRESYNC]
         sampled: list[ev.Sampled] = []
         if (migration or research) and idle_at_s > from_s:
-            idle = m.EgressSample(0.0, idle_at_s - from_s, 0, 0, 0)
+            idle = m.EgressSample(idle_at_s - from_s, 0, 0, 0)
             sampled, from_s = [ev.Sampled(counted, [], idle, 0.0)], idle_at_s
         held = planned if self.config.checkpoints_apart else migration
-        egress = m.EgressSample(0.0, now_s - from_s, migration, research, held)
+        egress = m.EgressSample(now_s - from_s, migration, research, held)
         return [*sampled, ev.Sampled(classes, flows, egress, max(0.0, lag_s))]
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:

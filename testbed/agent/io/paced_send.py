@@ -129,10 +129,8 @@ class PacedSend:
     def count(self) -> FlowCount:
         """Return the transfer's counters, for the heartbeat."""
         self.sample()
-        dropped = None if self.guard is None else self.guard.dropped_packets()
-        drops = self.drops if dropped is None else dropped
         lasted_s, acknowledged, _ = self._sampled
-        return FlowCount(self.order.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
+        return FlowCount(self.order.transfer, max(0, acknowledged), lasted_s)
 
     def _hold_ahead(self) -> None:
         if self._sock is not None:
