@@ -106,10 +106,10 @@ def tables(result: Result) -> Iterator[Table | str]:
     )
 
 
-def measure_size(hosts: int, samples: int | None = None) -> dict[str, Any]:
+def measure_size(hosts: int) -> dict[str, Any]:
     """Return all figures of one size: medians and 99th percentiles in seconds."""
     core = coordinator_at_work(campus_of(hosts))
-    at_work = AtWork(core, samples or SAMPLES.get(hosts, 50))
+    at_work = AtWork(core, SAMPLES.get(hosts, 50))
     gc.collect()
     gc.freeze()
     try:

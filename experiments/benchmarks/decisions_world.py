@@ -30,6 +30,7 @@ PAYLOADS_BYTES = (1e9, 8e9)  # state-dicts that fit a loss budget on 1 Gbit/s
 LOSS_BUDGETS_S = (600.0, 900.0, 1800.0)
 HOSTS_A_BUILDING = 500
 PROTOCOL = Protocol(lease_s=1e9)
+SEED = 1
 
 
 def campus_of(hosts: int) -> Campus:
@@ -37,10 +38,10 @@ def campus_of(hosts: int) -> Campus:
     return campus54() if hosts == 54 else three_tier(hosts, max(4, hosts // HOSTS_A_BUILDING), 2)
 
 
-def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROTOCOL) -> Coordinator:
+def coordinator_at_work(campus: Campus) -> Coordinator:
     """Return a coordinator of this campus at time HISTORY_S, its next tick due at once."""
-    rng = Random(seed)
-    core = Coordinator(campus, protocol, Queue(), rng.random)
+    rng = Random(SEED)
+    core = Coordinator(campus, PROTOCOL, Queue(), rng.random)
     world = core.cluster
     volunteers = [host for host in world.hosts.values() if host.is_volunteer]
     # emergencies of the past, in the order in which they happened
@@ -63,7 +64,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
         host.data_port = 7200
         host.connected = True
         host.lent = True
-        world.lease(host, HISTORY_S + protocol.lease_s)
+        world.lease(host, HISTORY_S + PROTOCOL.lease_s)
     idle = volunteers[1::2]
     # jobs that were started an hour ago, each with a standby that its checkpoints go to
     for number, host in enumerate(volunteers[::2]):

@@ -75,10 +75,10 @@ GOALS = {
 }
 
 
-def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> Scenario:
+def scale_scenario(hosts: int, seconds: float, *, idle: bool) -> Scenario:
     """Return a campus of so many hosts for `seconds`; half of the hosts have a job, above FULL_LOAD_HOSTS a quarter."""
     buildings, on_demand = max(MIN_BUILDINGS, hosts // HOSTS_A_BUILDING), max(2, hosts // 100)
-    base = demo_scenario(hosts, buildings, on_demand, max(5.0, seconds), seed)
+    base = demo_scenario(hosts, buildings, on_demand, max(5.0, seconds), seed=1)
     campus = presets.three_tier(
         hosts,
         buildings,

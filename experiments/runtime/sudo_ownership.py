@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def caller(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def caller() -> tuple[int, int] | None:
     """Return the user and group that sudo was called by; None without sudo, without root, or when root called it."""
-    ids = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
+    ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or not all(each.isascii() and each.isdigit() for each in ids) or int(ids[0]) == 0:
         return None
     return int(ids[0]), int(ids[1])

@@ -22,15 +22,15 @@ K, DELTA_H = 10.0, 1.0
 JOB_SIGMA = 1.0
 
 
-def loaded_campus(load: float, seed: int, days: float, level_max: float, slots: int = SLOTS) -> Scenario:
+def loaded_campus(load: float, seed: int, days: float, level_max: float) -> Scenario:
     """Return the scenario.
 
-    `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max; `slots`: rented.
+    `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max.
 
     SpecError: days outside `paper_scenario`'s.
     """
     base = paper_scenario(seed, days=days)
-    campus = three_tier(HOSTS, BUILDINGS, 1, on_demand_slots=slots, reserve=base.campus.research_reserve)
+    campus = three_tier(HOSTS, BUILDINGS, 1, on_demand_slots=SLOTS, reserve=base.campus.research_reserve)
     volunteers = replace(base, campus=campus).volunteers
     gpus = base.owners.lent_at_start * sum(host.gpus for host in volunteers)
     between_s = JOB_MEAN_H * HOUR_S / (load * gpus)
