@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from experiments.inputs.scenario.files import CALENDARS, SECTIONS
+from experiments.inputs.scenario.files import CALENDARS
 from experiments.inputs.scenario.law import MAX_SPREAD, MIN_SPREAD, SHAPES
 from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
-from experiments.inputs.scenario.scenario import MAX_SEED
+from experiments.inputs.scenario.scenario import MAX_SEED, SECTIONS
 from experiments.inputs.scenario.user_jobs import AT
 from testbed.messages import JobSpec
 from testbed.program import Program

@@ -19,6 +19,7 @@ from topologies import keys
 Word = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]
 Variable = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 MAX_WORDS: Final = 256
+WORDS: Final = f"at most {MAX_WORDS} texts of at most 4096 characters, without NUL"
 CHECKPOINT_EXIT_CODE: Final = 85  # what HTCondor's manual proposes
 GRACE_S: Final = 10.0  # if its job sets no other: a state of some hundred MB is on disk then
 NO_SIGNAL: Final = "none"

@@ -14,7 +14,7 @@ import polars
 import pytest
 
 from controller.core.policies.table import POLICIES, Policy
-from experiments import RunResult, Scenario, Trace, demo_scenario, simulate, sweep
+from experiments import InverseLaw, RunResult, Scenario, Trace, demo_scenario, simulate, sweep
 from experiments.dashboard.sources import open_run
 from experiments.results import frames
 from tests import run_story
@@ -195,6 +195,9 @@ def test_the_live_page_reads_the_facts_of_a_run_and_finds_its_campus_beside_them
         (lambda: sweep("example:lab", seeds=3), "seeds = 3: several"),
         (lambda: sweep("example:lab", policies=3), "policies = 3: several"),
         (lambda: sweep("example:lab", settings=["jobs.step"]), "settings = .*: values by"),
+        (lambda: Scenario("x", "example:lab"), "campus = .*: a Campus"),  # type: ignore[arg-type]
+        (lambda: replace(demo_scenario(), research=(5,)), "research = .*: a tuple of ResearchFlow"),
+        (lambda: InverseLaw("uniform", "x"), "law.uniform = .*: numbers"),  # type: ignore[arg-type]
     ],
 )
 def test_an_argument_of_another_kind_is_refused_in_words(played: Callable[[], object], wrong: str) -> None:

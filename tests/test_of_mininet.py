@@ -71,6 +71,7 @@ def test_options_of_links_and_addresses_are_taken() -> None:
         (built(link={"bw": "10"}), r"links\.h1-s1\.bw = '10': a number"),
         (built(link={"max_queue_size": 9}), "max_queue_size = 9.*allowed: bw, delay, jitter, loss"),
         (built(name="Switch_1"), "1 to 9 lower-case letters"),
+        (built(name="room"), r"\['room'\]: other names: each campus has a coordinator"),
     ],
 )  # fmt: skip
 def test_what_a_campus_is_not_is_refused(topo: Topo, said: str) -> None:
@@ -100,3 +101,8 @@ def test_a_campus_is_made_from_a_topology_a_name_or_a_path(tmp_path: Path, monke
 def test_what_is_no_campus_is_refused_in_words(given: tuple[Any, ...], named: dict[str, Any], said: str) -> None:
     with pytest.raises((SpecError, SetupError), match=said):
         Campus(*given, **named)
+
+
+def test_a_link_is_up_or_not() -> None:
+    with pytest.raises(SpecError, match=r"links\.h1-s1\.up = 'no': true or false"):
+        Campus(SingleSwitchTopo(2)).set_link("h1", "s1", up="no")  # type: ignore[arg-type]

@@ -314,6 +314,9 @@ def test_what_the_fabric_cannot_do_is_refused() -> None:
         LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
     with pytest.raises(SetupError, match="unix:PATH"):
         LiveCampus(leaf_spine(2, 2, 1), controller="10.0.0.1")
+    for place in ("tcp:127.0.0.1:99999", "tcp:1.2.3:6653", "udp:1.2.3.4:6653", "unix:"):
+        with pytest.raises(SetupError, match="allowed are tcp:ADDRESS:PORT"):
+            LiveCampus(leaf_spine(2, 2, 1), controller=place)
 
 
 def test_user_space_without_the_kernels_tap_devices_is_refused_and_leaves_nothing(

@@ -282,6 +282,14 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
         assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
 
 
+def test_an_empty_directory_is_a_checkpoint_too(tmp_path: Path) -> None:
+    for name in ("state", "back"):
+        (tmp_path / name).mkdir()
+    pack(tmp_path / "state", tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
+    assert unpack(tmp_path / "archive", tmp_path / "back", MANY_BYTES) == ProgramProgress(7, told=True)
+    assert not list((tmp_path / "back").iterdir())
+
+
 def test_large_files_lie_at_the_same_place_whatever_small_ones_come(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
@@ -502,7 +510,7 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
             await until(lambda: "begins" in log.read_text())
             await jobs.end(("a", 2), 60.0)
             ended = (await jobs.until(ev.WorkloadEnded)).ended
-            assert (ended.attempt, ended.reason) == (2, "ended"), "it was not killed"
+            assert (ended.attempt, ended.reason) == (2, "ended with exit code 0"), "it was not killed"
         assert jobs.scratch == []
     assert log.read_text().startswith(f"begins at {stored.step}\n")
 

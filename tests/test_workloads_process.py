@@ -88,7 +88,7 @@ async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         events = await all_events(await d.start(synthetic(steps=60, step_s=0.001)))
         assert events[0] == Started(0, state_digest(0))
-        assert events[-2:] == [Finished(60, state_digest(60)), Exited(0, "ended")]
+        assert events[-2:] == [Finished(60, state_digest(60)), Exited(0, "ended with exit code 0")]
         steps = [event.step for event in events[1:-2] if isinstance(event, Progress)]
         assert len(steps) == len(events) - 3 <= 1.0 + (time.monotonic() - began_s) / TELL_S
         assert steps == sorted(set(steps))
@@ -101,7 +101,7 @@ async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outli
         assert len({os.getsid(job.pid) for job in jobs}) == 3
         for steps, job in zip((3, 5), jobs, strict=False):
             assert await next_of(job, Finished) == Finished(steps, state_digest(steps))
-            assert await next_of(job, Exited) == Exited(0, "ended")
+            assert await next_of(job, Exited) == Exited(0, "ended with exit code 0")
             assert state_of(job.pid) is None, "it is reaped"
         await next_of(jobs[2], Progress)
         os.kill(d.forks.pid, signal.SIGKILL)

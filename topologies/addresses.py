@@ -10,6 +10,14 @@ MAX_ADDRESSES = 250 * 250  # addresses of one building
 MAX_SHARED = 64 * 250  # of one that begins at a later quarter of its second byte
 
 
+def endpoint(text: str) -> tuple[str, int]:
+    """Return the address and the port of ADDRESS:PORT. ValueError: it is none."""
+    address, _, port = text.rpartition(":")
+    if not 0 <= int(port) < 1 << 16:
+        raise ValueError(port)
+    return str(ipaddress.ip_address(address)), int(port)
+
+
 def building_addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
     """Yield 10.BUILDING.0.1, 10.BUILDING.0.2, ...: 250 to a third byte, so that no address ends in 0 or 255.
 

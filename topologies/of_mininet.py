@@ -33,6 +33,10 @@ def from_mininet(topo: Any, rate_bytes_per_s: float = UNSHAPED) -> Campus:
     SpecError: an option, a name or a cable that a campus has not, and what is allowed.
     """
     switches, hosts = list(topo.switches()), list(topo.hosts())
+    if taken := {"coord", ROOM} & {*switches, *hosts}:
+        raise SpecError(
+            type(topo).__name__, sorted(taken), "other names: each campus has a coordinator coord and a switch room"
+        )
     for switch in switches:
         _only(f"switches.{switch}", topo.nodeInfo(switch), ("isSwitch", "dpid"))
         if (ports := list(topo.ports.get(switch, ()))) != list(range(1, len(ports) + 1)):

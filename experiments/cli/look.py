@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from dataclasses import replace
-from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -159,6 +158,7 @@ def dashboard(
     from experiments.dashboard import serve, sources
     from testbed.emulation.safety.living import only_campus
     from testbed.errors import SpecError
+    from topologies.addresses import endpoint
 
     if run is None:
         standing = only_campus(campus)
@@ -169,11 +169,8 @@ def dashboard(
         raise SpecError("--campus", campus, "nothing, with a run that is over")
 
     if metrics is not None:
-        at, _, number = metrics.rpartition(":")
         try:
-            if not 0 <= int(number) < 1 << 16:  # of a larger one the kernel takes a part
-                raise ValueError(number)
-            shown = replace(shown, remote=(str(ip_address(at)), int(number), Path(authority or "")))
+            shown = replace(shown, remote=(*endpoint(metrics), Path(authority or "")))
         except ValueError:
             raise SpecError("--metrics", metrics, "ADDRESS:PORT of this machine") from None
 

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from testbed.bounds import NAME_RULE, suffixed, within
 from testbed.messages import JobSpec
-from testbed.program import GRACE_S, Program, Variable, wrong
+from testbed.program import GRACE_S, WORDS, Program, Variable, wrong
 from testbed.workloads.base import announce_index, load_workload, params_of
 from testbed.workloads.submission import EXECUTABLE, cannot_run
 from topologies import reading, toml
@@ -162,9 +162,9 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         what, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`").removeprefix("program.").partition("[")[0] or "job"
         value = getattr(spec if hasattr(spec, field) else program, field, spec.name)
-        if field == "name":
-            what = f"{NAME_RULE}; without a key `name`, a job has its file's"
-        raise SpecError(table.path(field.removesuffix("_s")), value, what) from None
+        rules = dict.fromkeys(("command", "environment", "working_directory"), WORDS)
+        rules["name"] = f"{NAME_RULE}; without a key `name`, a job has its file's"
+        raise SpecError(table.path(field.removesuffix("_s")), f"{value}"[:80], rules.get(field, what)) from None
 
 
 def _program(table: Table, folder: Path) -> Program:

@@ -50,6 +50,7 @@ from testbed.emulation.safety.settings import raise_settings
 from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
 from topologies import from_mininet, load
 from topologies import spec as description
+from topologies.addresses import endpoint
 from topologies.dimension import Dimension
 from topologies.units import format_rate
 
@@ -122,7 +123,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             raise SetupError(
                 "controller: a text such as tcp:127.0.0.1:6653 for a running one, not a class of Mininet's"
             )
-        if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
+        kind, _, place = (controller or "unix:/").partition(":")
+        try:
+            known = place if kind == "unix" else kind in ("tcp", "ssl") and endpoint(place)
+        except ValueError:
+            known = ""
+        if not known:
             raise SetupError(f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH")
         if controller and not planned.openflow:
             raise SetupError(f"controller {controller}: this campus has no switch that OpenFlow could program")
@@ -429,6 +435,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         the kernel reports something else.
         """
         wanted = {"rate": rate, "delay": delay, "loss": loss, "jitter": jitter, "up": up}
+        if not isinstance(up, bool | None):
+            raise SpecError(f"links.{a}-{b}.up", up, "true or false")
         if drain and up is not False:
             raise SpecError(f"links.{a}-{b}.drain", drain, "with up=False only")
         with self.drained(a, b) if drain else contextlib.nullcontext():

@@ -66,7 +66,8 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
 
     Nothing may change meanwhile; what did is noticed.
     """
-    entries = list(_entries(folder, most_bytes))
+    # tarfile reads no archive without a member
+    entries = list(_entries(folder, most_bytes)) or [_Entry(".", folder.stat())]
     headers = {_STEP: str(progress.step), _TOLD: str(int(progress.told))}
     try:
         with (

@@ -53,7 +53,7 @@ MAX_CHILDREN: Final = 16
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
 KILLS: Final = (signal.SIGKILL, *OF_PEOPLE)
 _REASONS: Final = {
-    0: "ended",
+    0: "ended with exit code 0",
     EXIT_FAILED: "failed; see its log",
     EXIT_AGENT_GONE: "its agent was gone",
     EXIT_LEASE_LAPSED: "its lease lapsed",

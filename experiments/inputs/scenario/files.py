@@ -15,10 +15,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from controller.core.parameters import Protocol, Queue
-from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow, Trust
-from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
+from experiments.inputs.scenario.parts import BackgroundLaw, Jobs, LinkEvent, ResearchFlow
+from experiments.inputs.scenario.scenario import MAX_SEED, SECTIONS, Scenario
 from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
 from topologies import fields, files, keys, reading, toml
 from topologies.dimension import Dimension
@@ -30,7 +28,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 _DURATION = keys.number(Dimension.DURATION)
 CALENDARS = keys.Kind(dict[str, str], 'a table by host or building, such as { h1 = "18:00-08:00, weekends" }')
 _FACTOR = keys.number(Dimension.NUMBER, about="a number greater than 0")
-SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
 
 
 def load(path: str | Path) -> Scenario:

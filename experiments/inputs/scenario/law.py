@@ -84,6 +84,9 @@ class InverseLaw:
         if self.shape not in SHAPES:
             raise SpecError("law", self.shape, f"one of {', '.join(SHAPES)}")
         shape = SHAPES[self.shape]
+        numbers = self.typical, self.spread, self.minimum, self.maximum
+        if not all(isinstance(each, int | float) for each in numbers):
+            raise SpecError(f"law.{self.shape}", numbers, "numbers")
         if not 0.0 < self.typical < math.inf:
             raise SpecError(shape.typical, self.typical, "finite and greater than 0")
         most = 1.0 if self.shape == "uniform" else MAX_SPREAD

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.overrides import with_overrides
@@ -30,6 +31,8 @@ MAX_SEED = 2**63 - 1
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
 # of all hosts together, as Nomad's servers bound them: each costs the coordinator some half a millisecond of a processor
 HEARTBEATS_PER_S = 250.0
+SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners, "trust": Trust}
+LISTS: dict[str, type] = {"user_jobs": JobArrival, "research": ResearchFlow, "events": LinkEvent}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,15 @@ class Scenario:
         ):
             if allowed := kind.wrong(value):
                 raise SpecError(key, value, allowed)
+        parts: dict[str, type] = {"campus": Campus, **SECTIONS, "scale": Scale}
+        for key, part in parts.items():
+            value = getattr(self, key)
+            if not isinstance(value, part):
+                raise SpecError(key, f"{value}"[:80], f"a {part.__name__}")
+        for key, part in LISTS.items():
+            value = getattr(self, key)
+            if not (isinstance(value, tuple) and all(isinstance(each, part) for each in value)):
+                raise SpecError(key, f"{value}"[:80], f"a tuple of {part.__name__}")
         self._complete_protocol()
         self._check_hosts()
         self._check_events()
