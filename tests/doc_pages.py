@@ -46,6 +46,7 @@ CUTS = {
 # Commands that end when they are interrupted, and what they say when they stand.
 STANDS = {
     r"reclaimnet up": "mininet>",
+    r"reclaimnet demo$": "volunteer hosts",
     r"reclaimnet dashboard": r"http://127\.0\.0\.1:\d+/",
     r"dask scheduler": "Scheduler at:",
     r"dask worker": "Registered to:",

@@ -50,8 +50,7 @@ def test_the_commands_of_all_pages_work_on_a_campus_that_stands(tmp_path: Path) 
         met = [line.removeprefix(f"{ROOT}/") for line in done.stdout.splitlines()]
         assert [name for name in met if name in way] == way
         assert len(way) == 10
-        of_the_page = typed("docs/dashboard.md")[1].commands[0]
-        shell.run(of_the_page)
+        shell.run(typed("docs/dashboard.md")[0].commands[0])
         assert shell.run(follow).endswith("step 50\n")
         assert len(shell.standing) == 3
         assert shell.interrupt("dashboard") == {130}
@@ -60,9 +59,11 @@ def test_the_commands_of_all_pages_work_on_a_campus_that_stands(tmp_path: Path) 
 
 def test_a_demonstration_with_a_page_ends_by_an_interrupt(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
-        shell.play(typed("docs/dashboard.md")[0])
+        shell.run("reclaimnet demo")
         shell.run("until reclaimnet jobs | grep -q running; do sleep .2; done")
+        shell.run(typed("docs/dashboard.md")[0].commands[0])
         assert shell.interrupt("reclaimnet demo") == {130}
+        assert shell.interrupt("dashboard") == {130}
     assert (tmp_path / "out/demo/report.html").exists()
     assert json.loads((tmp_path / "out/demo/summary.json").read_text())["ended"] == "interrupted"
     assert leftovers() == []
