@@ -199,6 +199,7 @@ async def test_a_request_that_is_none_ends_one_connection(
         (["--metrics", "127.0.0.1:0", "--authority", "none.pem"], "none.pem: no authority of a campus"),
         (["--metrics", "192.0.2.1:1", "--authority", "AUTHORITY"], "192.0.2.1:1 cannot be taken"),
         (["--metrics", "127.0.0.1:0"], "no authority of a campus"),
+        (["--authority", "a.pem"], "nothing, without --metrics"),
     ],
 )
 def test_a_service_of_metrics_that_cannot_be_says_why(

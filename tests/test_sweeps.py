@@ -239,6 +239,7 @@ def test_a_sweep_file_says_what_the_options_say(folder: Path) -> None:
         ({"set_": ["jobs.step=1 s", "jobs.step=2 s"]}, "each key once"),
         ({"trace": [Path("nowhere.csv")]}, "a file that is there"),
         ({"policy": "static,nobodys:policy"}, "there is no module nobodys"),
+        ({"policy": ","}, "names, with commas"),
     ],
 )
 def test_a_wrong_option_says_what_is_allowed(folder: Path, changed: dict[str, Any], wrong: str) -> None:

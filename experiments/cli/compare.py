@@ -195,13 +195,13 @@ def sweep(
         raise SpecError("--set", ", ".join(key for key, _ in varied), "each key once, its values with commas")
     plan = read_plan(
         what,
-        policies=_words(policy),
+        policies=_words("--policy", policy),
         overrides=override or (),
         seeds=seeds_of(seeds) if seeds is not None else None,
         values=dict(varied),
         records=tuple(map(str, trace or ())),
         until_over=until_over,
-        figures=_words(figures),
+        figures=_words("--figures", figures),
     )
     processes = workers or os.cpu_count() or 1
     where = f"the workers of {dask}" if dask else f"{processes} processes"
@@ -245,8 +245,13 @@ def sweep(
     return ExitStatus.BROKEN if broken else ExitStatus.KEPT
 
 
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+def _words(option: str, text: str | None) -> tuple[str, ...] | None:
+    from topologies.errors import SpecError
+
+    words = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    if text is not None and not words:
+        raise SpecError(option, text, "names, with commas")
+    return words or None
 
 
 def _range(figure: str, low: float | None, high: float | None) -> str:

@@ -168,6 +168,8 @@ def dashboard(
     else:
         raise SpecError("--campus", campus, "nothing, with a run that is over")
 
+    if metrics is None and authority is not None:
+        raise SpecError("--authority", authority, "nothing, without --metrics")
     if metrics is not None:
         try:
             shown = replace(shown, remote=(*endpoint(metrics), Path(authority or "")))
