@@ -33,7 +33,7 @@ from testbed.trust.authority import LIFE_S
 
 TOKEN = "RECLAIMNET_PAGE_TOKEN"  # environment: a file that always holds a good token, for programs
 ADDRESS = "127.0.0.1"
-UNREAD_MS = 5_000  # bytes that a client does not read: the page could not even end beside it
+UNREAD_MS = 5_000  # until a client that reads nothing is given up; the page could not end beside one
 BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
 

@@ -388,9 +388,8 @@ def run_on_machines(
     with conducted(Order(played, played_trace, owners or {}, agents_per_process, kills), out, address) as conductor:
 
         def hear(news: tuple[Any, ...]) -> None:
-            match news:
-                case ("event", at_s, fact):
-                    show(at_s, fact)
+            if news[0] == "event":
+                show(*news[1:])
 
         conductor.on_news = hear
         offsets, [began_s] = conductor.clocks, conductor.first.answers["stands"]
